@@ -410,9 +410,9 @@ class Albert(Bert):
 
         Raises CheckpointError where a recipe cannot express the groups.
         """
-        given = content.fields
-        n_units, n_groups = given["num_hidden_layers"], given["num_hidden_groups"]
-        n_inner = given["inner_group_num"]
+        fields = content.fields
+        n_units, n_groups = fields["num_hidden_layers"], fields["num_hidden_groups"]
+        n_inner = fields["inner_group_num"]
         groups, units = f"num_hidden_groups = {n_groups}", f"num_hidden_layers = {n_units}"
         if n_groups > n_units:
             raise CheckpointError(f"{content.file}: {groups} is more than {units}")
@@ -430,7 +430,7 @@ class Albert(Bert):
         if n_groups == n_units > 1 and n_inner == 1:
             sharing = {"share": "none"}
         # Embeddings of the model's width may be projected, too.
-        is_square = given["embedding_size"] == given["hidden_size"]
+        is_square = fields["embedding_size"] == fields["hidden_size"]
         is_projected = is_square and f"{PROJECTION}.weight" in weights
         return {
             **super().particular(content, weights),

@@ -214,12 +214,12 @@ def certify(
     for dtype in dtypes:
         expected = batch.theirs(theirs.to(dtype), oracle)
         computed = batch.ours(copy.deepcopy(model).to(device="cpu", dtype=dtype).eval(), task)
-        kept = [
+        pairs = [
             (batch.kept(name, computed[name]), batch.kept(name, outputs))
             for name, outputs in expected.items()
         ]
-        differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in kept)
-        largest = max(float(logits.abs().max()) for _, logits in kept)
+        differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in pairs)
+        largest = max(float(logits.abs().max()) for _, logits in pairs)
     return {
         "checked": True,
         **({} if compared == LOGITS else {"compared": compared}),

@@ -160,11 +160,11 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
 
 
 def _load(path: Path) -> Any:
-    known: list[Any] = [argparse.Namespace]
+    safe_classes: list[Any] = [argparse.Namespace]
     for name in _METERS:
-        known.append((_Meter, name))
+        safe_classes.append((_Meter, name))
     try:
-        with safe_globals(known), warnings.catch_warnings():
+        with safe_globals(safe_classes), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _check_sums(path)
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -397,7 +397,7 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
             for new in _RENAMED.get(name, (_ORACLE.prefix + name,))
         }
         described = _ORACLE.fields.read(Content(CONFIG, _ORACLE.write_config(config, None)))
-        compared = certify(model, described.given, tensors, _ORACLE.oracle(config))
+        compared = certify(model, described.computed, tensors, _ORACLE.oracle(config))
     certificate = {**compared, "left_out": left_out, "tokenizer": note}
     save_imported(text_model, out, certificate)
     return certificate
@@ -452,7 +452,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
     has_final_norm = is_new or any(f"{side}.layer_norm.weight" in weights for side in _SIDES)
     has_final_norm = has_final_norm and settings.ours["norm_order"] == "pre"
     final_norm = "affine" if settings.ours.get("norm_affine", True) else "plain"
-    given = settings.fields
+    values = settings.fields
     config = settings.resolve(
         {
             **settings.ours,
@@ -461,7 +461,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
             "positions": "sinusoidal",
             "sinusoids": "fairseq",
             "first_position": _PAD_ID + 1,
-            "dropout_ffn": given["activation_dropout"] or given["relu_dropout"] or 0.0,
+            "dropout_ffn": values["activation_dropout"] or values["relu_dropout"] or 0.0,
             "vocab_size": n_rows,
             **of_kind,
         }
@@ -472,7 +472,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
     if n_outputs := config.label_outputs:
         # A single output is the logit of the second of two labels, or a number on the scale of
         # STS-B, (score - 3) / 2, by its criterion.
-        criterion = given["criterion"]
+        criterion = values["criterion"]
         if criterion == _NUMBER and n_outputs == 1:
             task = task_of("number", (), config, numbers=(1.0, 5.0))
         elif criterion == _BINARY and n_outputs == 1:
@@ -555,25 +555,25 @@ def _translator_fields(
         *_drop_copy(settings, weights, _TARGET_TABLE, is_tied=True),
         *_drop_copy(settings, weights, _OUTPUT, is_tied=_is_tied(settings)),
     ]
-    given = settings.fields
+    fields = settings.fields
     for name in ("activation_fn", "act_fn"):
-        other = given[name] or "relu"
+        other = fields[name] or "relu"
         # Macaron Net's code has no other activation.
-        if other != "relu" and (given["macaron"] or name == "act_fn"):
+        if other != "relu" and (fields["macaron"] or name == "act_fn"):
             raise CheckpointError(
                 f"{settings.file}: {name} = {format_value(other)}: "
                 "Macaron Net's translation models have relu"
             )
     for name in ("decoder_input_dim", "decoder_output_dim"):
-        if given[name] not in (None, given["decoder_embed_dim"]):
+        if fields[name] not in (None, fields["decoder_embed_dim"]):
             raise CheckpointError(
-                f"{settings.file}: {name} = {given[name]} is not decoder_embed_dim = "
-                f"{given['decoder_embed_dim']}: the embedding matrix is as wide as the model"
+                f"{settings.file}: {name} = {fields[name]} is not decoder_embed_dim = "
+                f"{fields['decoder_embed_dim']}: the embedding matrix is as wide as the model"
             )
-    longest = [given[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
+    longest = [fields[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
     return copies, {
         "kind": "encoder-decoder",
-        "block": "macaron" if given["macaron"] else "transformer",
+        "block": "macaron" if fields["macaron"] else "transformer",
         "decoder_start": "end",
         "tie_embeddings": _is_tied(settings),
         "init": "xavier",
@@ -609,9 +609,9 @@ def _bert_fields(
             if name in weights:
                 weights[name] = -weights[name]
         copies = _drop_copy(settings, weights, _BERT_OUTPUT, is_tied=_is_tied(settings))
-    given = settings.fields
+    fields = settings.fields
     ffn = f"ffn:{settings.ours['ffn']}"
-    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if given["macaron"] else ["attention", ffn]
+    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if fields["macaron"] else ["attention", ffn]
     head = {
         "head": "transform",
         "sentence_classes": 1,
@@ -628,7 +628,7 @@ def _bert_fields(
         **head,
         "init": "kaiming",
         "zero_padding": True,
-        "max_len": given["max_positions"] or _LONGEST_BERT,
+        "max_len": fields["max_positions"] or _LONGEST_BERT,
     }
 
 

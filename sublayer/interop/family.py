@@ -90,7 +90,7 @@ def label_words(content: ClassConfig) -> tuple[str, ...]:
     words = content.fields["id2label"]
     if words is None:
         return default_words(content.fields["num_labels"])
-    n_labels = content.given.get("num_labels", len(words))
+    n_labels = content.computed.get("num_labels", len(words))
     if n_labels != len(words):
         raise CheckpointError(
             f"{content.file}: num_labels = {n_labels}, and id2label has {len(words)}: leave "

@@ -248,7 +248,7 @@ def fetch_model(name: str) -> Path:
         f"where there is a network, `hf download {name} --local-dir {name}` fetches it; then "
         "import that folder"
     )
-    known = (OSError, ValueError, RuntimeError, errors.HfHubHTTPError)
+    problems = (OSError, ValueError, RuntimeError, errors.HfHubHTTPError)
     try:
         return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
     except errors.RepositoryNotFoundError:
@@ -256,7 +256,7 @@ def fetch_model(name: str) -> Path:
             f"there is no folder {name}, and the Hugging Face hub has no model of that name that "
             "all may read: look for its name on huggingface.co/models"
         ) from None
-    except known as error:
+    except problems as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CheckpointError(
             f"there is no folder {name}, and it cannot be fetched from the Hugging Face hub "

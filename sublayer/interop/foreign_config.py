@@ -340,12 +340,12 @@ class Networks(Link):
 
     def rows(self) -> Table:
         """Allow the named networks, with their GELUs."""
-        known = set(self.values.values())
-        names = {name for name, _ in known}
+        pairs = set(self.values.values())
+        names = {name for name, _ in pairs}
 
         def has_gelu(config: ResolvedModel) -> bool:
             gelus = [name for name in networks(config) if name in names and is_gelu(name)]
-            return all((name, config.gelu) in known for name in gelus)
+            return all((name, config.gelu) in pairs for name in gelus)
 
         def in_the_way(config: ResolvedModel) -> str:
             unknown = [name for name in networks(config) if name not in names]
@@ -381,9 +381,9 @@ def switch(default: bool, ours: str, on: Any, off: Any) -> Field:
     return Field(default, flag, Link(ours, {True: on, False: off}))
 
 
-def network(default: str, known: Mapping[str, tuple[str, str]]) -> Field:
-    """Build a field that names the feed-forward network; ``known``: see ``Networks``."""
-    return Field(default, one_of(known), Networks("ffn", known))
+def network(default: str, networks_by_name: Mapping[str, tuple[str, str]]) -> Field:
+    """Build a field that names the feed-forward network; ``networks_by_name``: see ``Networks``."""
+    return Field(default, one_of(networks_by_name), Networks("ffn", networks_by_name))
 
 
 def training_only(default: Any, rule: ValueRule, link: Link | None = None) -> Field:
@@ -398,8 +398,8 @@ def harmless(*allowed: Any) -> Field:
     """
 
     def rule(value: Any) -> Any:
-        for known in allowed:
-            if type(value) is type(known) and value == known:
+        for choice in allowed:
+            if type(value) is type(choice) and value == choice:
                 return value
         raise Unsayable(f"only {' or '.join(map(repr, allowed))}")
 
@@ -430,7 +430,7 @@ def names(text: str) -> frozenset[str]:
 class ClassConfig(Content):
     """A config with a value for every field of its class."""
 
-    given: Mapping[str, Any]
+    computed: Mapping[str, Any]
     """The fields of the file, by its own names, with which the class computes."""
     unknown: tuple[str, ...]
     """The names in the file that the class has not."""
@@ -461,7 +461,7 @@ class ClassFields:
         express, different values of synonyms, and ids beyond the vocabulary.
         """
         read: dict[str, Any] = {}
-        given: dict[str, Any] = {}
+        computed: dict[str, Any] = {}
         names_in_file: dict[str, str] = {}
         unknown = []
         for name in content.fields:
@@ -480,7 +480,7 @@ class ClassFields:
             read[field] = value
             names_in_file[field] = name
             if self.fields[field].is_computed:
-                given[name] = value
+                computed[name] = value
         complete = {name: field.default for name, field in self.fields.items()} | read
         for name, value in complete.items():
             if value is REQUIRED:
@@ -494,20 +494,20 @@ class ClassFields:
                 )
         # Two fields that say one of a model's must agree, and heads divide it.
         ours: dict[str, Any] = {}
-        said: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for name, link in self.links().items():
             for key, value in link.read(complete[name]).items():
                 words = f"{name} = {format_value(complete[name])}"
                 if ours.setdefault(key, value) != value:
                     raise CheckpointError(
-                        f"{content.file}: {said[key]} and {words}: both stacks have one"
+                        f"{content.file}: {sources[key]} and {words}: both stacks have one"
                     )
-                said.setdefault(key, words)
+                sources.setdefault(key, words)
         if "d_head" not in ours and ours["d_model"] % ours["n_heads"]:
             raise CheckpointError(
-                f"{content.file}: {said['n_heads']} does not divide {said['d_model']}"
+                f"{content.file}: {sources['n_heads']} does not divide {sources['d_model']}"
             )
-        return ClassConfig(content.file, complete, given, tuple(unknown), ours)
+        return ClassConfig(content.file, complete, computed, tuple(unknown), ours)
 
     def links(self) -> dict[str, Link]:
         """Return the fields linked to a model's, by name."""

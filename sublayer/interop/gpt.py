@@ -400,7 +400,7 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     text_model, tensors = read_gpt1(path)
     model = text_model.model
     prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
-    fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).given
+    fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).computed
     certificate = certify(model, fields, prefixed, _FAMILY.oracle(model.config))
     if text_model.tokenizer is None:
         certificate["tokenizer"] = _NO_TOKENIZER

@@ -151,7 +151,7 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     spec = model.task
     task = None if spec is None else spec.tasks[0]
     oracle = family.oracle(model.model.config)
-    certificate = certify(model.model, settings.given, tensors, oracle, task)
+    certificate = certify(model.model, settings.computed, tensors, oracle, task)
     notes["tokenizer"] = [family.describe_unread(folder)]
     certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
@@ -371,9 +371,9 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
                 (partial / name).write_bytes(file)
             # The written files are compared.
             content = Content(CONFIG, read_json(partial / CONFIG))
-            given = family.fields.read(content).given
+            fields = family.fields.read(content).computed
             oracle = family.oracle(full)
-            certificate = certify(model, given, read_tensors(partial), oracle, task)
+            certificate = certify(model, fields, read_tensors(partial), oracle, task)
             certificate |= _noted(
                 {"tokenizer": [describe_text(tokenizer)], "left_out": [", ".join(left_out)]}
             )

@@ -335,8 +335,8 @@ def special_ids(
     ids = dict(defaults)
     roles = {"bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id"}
     for name, default in defaults.items():
-        known = getattr(tokenizer, roles[name], None)
-        ids[name] = default if known is None else known
+        id_ = getattr(tokenizer, roles[name], None)
+        ids[name] = default if id_ is None else id_
         if ids[name] >= config.vocab_size:
             raise ConfigError(
                 f"model.vocab_size = {config.vocab_size} has no room for {name} = {ids[name]}, "
@@ -355,9 +355,9 @@ def one_table(tensors: Tensors, *others: str) -> dict[str, Tensor]:
     """
     weights = dict(tensors)
     if _TABLE not in weights:
-        kept = [name for name in (*_COPIES, *others) if name in weights]
-        if kept:
-            weights[_TABLE] = weights[kept[0]]
+        present = [name for name in (*_COPIES, *others) if name in weights]
+        if present:
+            weights[_TABLE] = weights[present[0]]
     for name in _COPIES:
         if name in weights and not torch.equal(weights[name], weights[_TABLE]):
             raise CheckpointError(
@@ -498,22 +498,22 @@ class T5(Family):
         of the config. The output is scaled where ``scale_decoder_outputs`` says so, and without it
         unless ``tie_word_embeddings`` is false.
         """
-        given = content.fields
-        for name, value in _derived_fields(given[_PROJECTION]).items():
-            if given[name] not in (None, value):
+        fields = content.fields
+        for name, value in _derived_fields(fields[_PROJECTION]).items():
+            if fields[name] not in (None, value):
                 raise CheckpointError(
-                    f"{content.file}: {name} = {format_value(given[name])} contradicts "
-                    f"{_PROJECTION} = {format_value(given[_PROJECTION])}: leave it out"
+                    f"{content.file}: {name} = {format_value(fields[name])} contradicts "
+                    f"{_PROJECTION} = {format_value(fields[_PROJECTION])}: leave it out"
                 )
-        is_scaled = given["scale_decoder_outputs"]
+        is_scaled = fields["scale_decoder_outputs"]
         if is_scaled is None:
-            is_scaled = given["tie_word_embeddings"]
+            is_scaled = fields["tie_word_embeddings"]
         return {
             "tie_embeddings": _OUTPUT not in weights,
             "output_scale": "sqrt" if is_scaled else "none",
             "decoder_start": read_start(content),
-            "dropout_ffn": given["dropout_rate"],
-            "dropout_final": given["dropout_rate"],
+            "dropout_ffn": fields["dropout_rate"],
+            "dropout_final": fields["dropout_rate"],
         }
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:

@@ -333,8 +333,8 @@ def describe_unread(folder: Path) -> str | None:
         other = next((name for name in _OTHERS if (folder / name).is_file()), None)
         if other is None:
             return None
-        known = f"{FILE}, or {SOURCE} with {TARGET} and {NAMES}"
-        return f"a translator's is read from {known}, and the folder has {other}"
+        readable = f"{FILE}, or {SOURCE} with {TARGET} and {NAMES}"
+        return f"a translator's is read from {readable}, and the folder has {other}"
     vocabulary = load_tokenizer(folder / FILE)
     if not isinstance(vocabulary, SubwordTokenizer) or vocabulary.sep_id is None:
         return f"its {FILE} has no </s>"

@@ -303,8 +303,8 @@ def expand(
         prefix = "source.encoder" if is_source else stack.name
         for layer, (index, entry) in product(range(stack.n_layers), enumerate(stack.block)):
             sublayers = f"{prefix}.sublayers.{index}"
-            own = f"{sublayers}.{slot(config, stack, layer, entry)}."
-            own_prefixes[f"{sublayers}.{slot(full, stack, layer, entry)}."] = own
+            source_prefix = f"{sublayers}.{slot(config, stack, layer, entry)}."
+            own_prefixes[f"{sublayers}.{slot(full, stack, layer, entry)}."] = source_prefix
     weights = dict(weights)
     table = weights["embedding.weight"]
     if config.embedding_scale == "sqrt" and full.embedding_scale == "none":

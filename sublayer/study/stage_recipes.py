@@ -373,7 +373,7 @@ def find_keys(
                 files = find_task_files(recipe.data, cache_folder())
                 parts[stage.name] = tuple(_parts(recipe, files))
                 for file in files:
-                    identities = {split: file.identity(split) for split in file.found}
+                    identities = {split: file.identity(split) for split in file.paths}
                     pairs += [(f"{file.task.name}.{name}", x) for name, x in identities.items()]
                     content.append([*identities.values()])
             else:

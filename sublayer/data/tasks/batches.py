@@ -55,10 +55,10 @@ def build_row(
     if sum(lengths) > room:
         if CUTS[encoded.cuts[row]] == "first":
             others = sum(lengths[1:])
-            kept = [max(0, room - others), *cut_lengths(lengths[1:], room)]
+            shortened = [max(0, room - others), *cut_lengths(lengths[1:], room)]
         else:
-            kept = cut_lengths(lengths, room)
-        texts = [text[:length] for text, length in zip(texts, kept, strict=True)]
+            shortened = cut_lengths(lengths, room)
+        texts = [text[:length] for text, length in zip(texts, shortened, strict=True)]
     first = [] if marks.first is None else [marks.first]
     ends = [marks.between] * (len(texts) - 1) + [marks.last]
     parts: list[Any] = [

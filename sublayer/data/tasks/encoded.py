@@ -61,13 +61,13 @@ def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
     else:
         marks = [tokenizer.cls_id, end, end]
         remedy = "start from an encoder whose tokenizer has them"
-    known = [id_ for id_ in marks if id_ is not None]
-    if len(known) < len(marks):
+    mark_ids = [id_ for id_ in marks if id_ is not None]
+    if len(mark_ids) < len(marks):
         raise ConfigError(
             f"the tokenizer, of kind {tokenizer.kind}, lacks the {_MARKS[format_]} that "
             f"objective.format = {format_} needs: {remedy}"
         )
-    *first, between, last = known
+    *first, between, last = mark_ids
     pad = last if tokenizer.pad_id is None else tokenizer.pad_id
     return Marks(first[0] if first else None, between, last, pad)
 
@@ -219,22 +219,22 @@ def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
 
     Of equally long ones the last is cut first. Source: BERT's run_classifier.py, of two texts.
     """
-    kept = list(lengths)
-    excess = sum(kept) - room
+    shortened = list(lengths)
+    excess = sum(shortened) - room
     while excess > 0:
-        longest = max(kept)
-        at_top = [index for index, length in enumerate(kept) if length == longest]
-        below = max((length for length in kept if length < longest), default=0)
+        longest = max(shortened)
+        at_top = [index for index, length in enumerate(shortened) if length == longest]
+        below = max((length for length in shortened if length < longest), default=0)
         # All longest texts shrink together to the next length, or as far as needed.
         level = max(below, longest - excess // len(at_top))
         if level < longest:
             for index in at_top:
-                kept[index] = level
+                shortened[index] = level
         else:
             for index in at_top[len(at_top) - excess :]:
-                kept[index] -= 1
-        excess = sum(kept) - room
-    return kept
+                shortened[index] -= 1
+        excess = sum(shortened) - room
+    return shortened
 
 
 @dataclass(frozen=True)
@@ -471,9 +471,9 @@ def encode_examples(
     for start in range(0, len(distinct), _BATCH_TEXTS):
         encoded += tokenizer.encode_many(distinct[start : start + _BATCH_TEXTS])
     ids = [
-        encoded[places[text]][kept]
+        encoded[places[text]][tokens]
         for texts, _, of_row in rows
-        for text, kept in zip(texts, chain(of_row, repeat(_ALL)), strict=False)
+        for text, tokens in zip(texts, chain(of_row, repeat(_ALL)), strict=False)
     ]
     kept_examples = [examples[number] for number, _ in written]
     return EncodedExamples(

@@ -57,7 +57,7 @@ class TaskFiles:
     """The files of one task."""
 
     task: Task
-    found: Mapping[str, tuple[Path, ...]]
+    paths: Mapping[str, tuple[Path, ...]]
     """By the publisher's splits."""
     cache: Path
 
@@ -69,13 +69,13 @@ class TaskFiles:
         """Read a split, once."""
         if split not in self._read:
             with stage(f"reading {self.task.title}, {split}"):
-                self._read[split] = read_split(self.task, split, self.found[split])
+                self._read[split] = read_split(self.task, split, self.paths[split])
         return self._read[split]
 
     @property
     def scored_splits(self) -> list[str]:
         """Scored splits: the published development set."""
-        return [name for name in self.task.dev_splits if name in self.found]
+        return [name for name in self.task.dev_splits if name in self.paths]
 
     @property
     def selecting_split(self) -> str:
@@ -85,7 +85,7 @@ class TaskFiles:
     @property
     def test_splits(self) -> list[str]:
         """The published test sets that are here."""
-        return [name for name in self.task.test_splits if name in self.found]
+        return [name for name in self.task.test_splits if name in self.paths]
 
     def usable(self, split: str) -> Bools:
         """Return which examples of a split have labels: ``[N]``."""
@@ -97,15 +97,15 @@ class TaskFiles:
         """Describe omitted, repaired and kept rows of a split, and other anomalies."""
         _, header = self._summary(split)
         notes: list[str] = header["notes"]
-        read = {path for paths in self.found.values() for path in paths}
-        stems = {_stem(path) for path in self.found[split]}
+        read = {path for paths in self.paths.values() for path in paths}
+        stems = {_stem(path) for path in self.paths[split]}
         others = [
             path.name
-            for path in entries(self.found[split][0].parent)
+            for path in entries(self.paths[split][0].parent)
             if path not in read and _stem(path) in stems and suffix_of(path) in SUFFIXES
         ]
         if others:
-            paths = " and ".join(path.name for path in self.found[split])
+            paths = " and ".join(path.name for path in self.paths[split])
             notes = [*notes, f"{', '.join(others)} beside {paths} not read"]
         return notes
 
@@ -115,13 +115,13 @@ class TaskFiles:
             usable = np.array([example.is_labelled for example in read.examples], dtype=np.uint8)
             return {"usable": usable}, {"notes": read.described()}
 
-        names = [path.name for path in self.found[split]]
+        names = [path.name for path in self.paths[split]]
         key = content_key("read, with places, fields", [names, self.identity(split)])
         return self.kept(key, compute)
 
     def identity(self, split: str) -> list[Any]:
         """Return the identity of a split's examples, as JSON."""
-        digests = [file_digest(path, self.cache) for path in self.found[split]]
+        digests = [file_digest(path, self.cache) for path in self.paths[split]]
         return [VERSION, self.task.name, split, digests]
 
     def kept(self, key: str, compute: Callable[[], Kept]) -> Kept:
@@ -201,7 +201,7 @@ class TableFiles(TaskFiles):
                 elif "train" not in self.splits:
                     why = "there is no training part, and the development set is divided in three"
                 notes.append(f"{self.splits[name].paths[0]} is not used: {why}")
-            notes += describe_left_out(self.table.path, self.found)
+            notes += describe_left_out(self.table.path, self.paths)
         return notes
 
     def _is_labelled(self, name: str) -> bool:
@@ -267,7 +267,7 @@ class TaskDivision:
         self._devs = files.scored_splits
         scores_test = config.score_on == "test"
         self._tests = files.test_splits if scores_test else []
-        has_train = "train" in files.found
+        has_train = "train" in files.paths
         self._source = "train" if has_train else self._devs[0]
         self._is_published = has_train and bool(self._devs)
         self._selects_by_dev = config.select.startswith("dev")
@@ -290,23 +290,23 @@ class TaskDivision:
         }
         for why, is_refused in refusals.items():
             if is_refused:
-                raise DataError(f"{why}; {self._title} has {', '.join(files.found)}: leave it out")
+                raise DataError(f"{why}; {self._title} has {', '.join(files.paths)}: leave it out")
 
     @property
     def trained(self) -> Chosen:
         """Training examples."""
         chosen = self._is_usable & ~self._is_test & ~self._is_held_out
-        asked = self._config.train_examples
+        n_wanted = self._config.train_examples
         n_there = int(chosen.sum())
-        if asked is not None and n_there < asked:
+        if n_wanted is not None and n_there < n_wanted:
             raise DataError(
-                f"data.train_examples = {asked:,} are more than the {n_there:,} examples of "
+                f"data.train_examples = {n_wanted:,} are more than the {n_there:,} examples of "
                 f"{self._title}, {self._source}, that are left to train on: give fewer"
             )
-        if asked is not None:
+        if n_wanted is not None:
             # Depends only on the row, so that larger subsets contain smaller ones.
             order = np.random.default_rng(_FIRST_EXAMPLES).permutation(len(chosen))
-            places = order[chosen[order]][:asked]
+            places = order[chosen[order]][:n_wanted]
             chosen = np.zeros_like(chosen)
             chosen[places] = True
         return self._some(chosen, "left to train on", "")

@@ -101,8 +101,8 @@ def _fold(character: str) -> str:
     if character in _QUOTES:
         return _QUOTES[character]
     decomposed = unicodedata.normalize("NFKD", character)
-    kept = (part for part in decomposed if not unicodedata.combining(part) and not part.isspace())
-    return "".join(kept).casefold()
+    parts = (part for part in decomposed if not unicodedata.combining(part) and not part.isspace())
+    return "".join(parts).casefold()
 
 
 def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
@@ -115,9 +115,9 @@ def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
         elif pieces[i] == _ANYTHING:
             while i < len(pieces) and pieces[i] == _ANYTHING:
                 i += 1
-            known = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
+            following = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
             # It covers at least one character, or none where that does not fit.
-            places = [text.find(known, start) for start in (j + 1, j)] if known else []
+            places = [text.find(following, start) for start in (j + 1, j)] if following else []
             j = next((place for place in places if place >= 0), j)
         else:
             # The nearest places at which both go on alike.
@@ -126,8 +126,8 @@ def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
             )
             for in_pieces, in_text in skips:
                 start = i + in_pieces
-                known = pieces[start : start + _AGREEING].partition(_ANYTHING)[0]
-                if known and text.startswith(known, j + in_text):
+                following = pieces[start : start + _AGREEING].partition(_ANYTHING)[0]
+                if following and text.startswith(following, j + in_text):
                     break
             else:
                 in_pieces, in_text = 1, 1
@@ -180,8 +180,8 @@ def encode_with_offsets(tokenizer: Tokenizer, text: str) -> PlacedTokens:
         places = np.arange(len(ids))
         return PlacedTokens(ids, places, places + 1)
     if isinstance(tokenizer, SubwordTokenizer):
-        known, spans = tokenizer.encode_with_spans(data.decode())
-        if np.array_equal(known, ids):
+        library_ids, spans = tokenizer.encode_with_spans(data.decode())
+        if np.array_equal(library_ids, ids):
             return PlacedTokens(ids, spans[:, 0], spans[:, 1])
     return PlacedTokens(ids, *align(tokenizer, ids, data.decode()))
 

@@ -193,14 +193,14 @@ class Tokenizer(ABC):
 
     def _set_roles(self, roles: Mapping[str, str], names: Mapping[str, int]) -> dict[str, str]:
         """Assign roles to tokens by name, other than their usual ones; return these."""
-        given = {
+        changed = {
             role: name
             for role, name in roles.items()
             if role in ROLES and name in names and getattr(self, role) != names[name]
         }
-        for role, name in given.items():
+        for role, name in changed.items():
             setattr(self, role, names[name])
-        return given
+        return changed
 
     def _set_pieces(self, pieces: Sequence[bytes]) -> None:
         """Count the bytes and characters of the piece of each id."""

@@ -283,13 +283,15 @@ class Gpt1Tokenizer(Tokenizer):
     def encode(self, text: bytes) -> TokenIds:
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
         decoded = decode_utf8(text)
-        known: dict[str, int] = {}
+        numbers_of_words: dict[str, int] = {}
         parts = [np.empty(0, dtype=np.int32)]
         for distinct, numbers in words_of(decoded):
             # A word that is new in the text has the next number there.
-            in_text = [known.setdefault(word, len(known)) for word in distinct]
+            in_text = [
+                numbers_of_words.setdefault(word, len(numbers_of_words)) for word in distinct
+            ]
             parts.append(np.array(in_text, dtype=np.int32)[numbers])
-        return RaggedIds(self._encode_each(list(known))).take(np.concatenate(parts))
+        return RaggedIds(self._encode_each(list(numbers_of_words))).take(np.concatenate(parts))
 
     def _decode(self, ids: Ints) -> bytes:
         # Words with a space after each; special ids have no text.

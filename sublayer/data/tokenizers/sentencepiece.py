@@ -151,12 +151,12 @@ def train_pieces(
     if not keeps_characters:
         return _train(lines, vocab_size, sentinels, {"character_coverage": _CHARACTER_COVERAGE})
     rules: dict[str, Any] = {"normalization_rule_name": "identity"}
-    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as kept:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as file:
         try:
-            return _train(_keeping(lines, kept), vocab_size, sentinels, rules | _ALL_CHARACTERS)
+            return _train(_keeping(lines, file), vocab_size, sentinels, rules | _ALL_CHARACTERS)
         except _NoRoom:
-            kept.seek(0)
-            again = (line.removesuffix("\n") for line in kept)
+            file.seek(0)
+            again = (line.removesuffix("\n") for line in file)
             rules["character_coverage"] = _CHARACTER_COVERAGE
             model = _train(again, vocab_size, sentinels, rules)
     note(

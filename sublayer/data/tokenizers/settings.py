@@ -311,8 +311,8 @@ class MarkedText:
         parts: list[str | int] = []
         for number, part in enumerate(self._pattern.split(text)):
             if number % 2:
-                known = self.tokens.get(part)
-                parts.append(self.tokens[part.strip()] if known is None else known)
+                id_ = self.tokens.get(part)
+                parts.append(self.tokens[part.strip()] if id_ is None else id_)
             elif part:
                 parts.append(part)
         return parts

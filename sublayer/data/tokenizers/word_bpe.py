@@ -90,12 +90,12 @@ def train_merges(
     """
     # The library numbers marked characters as a hash table comes, and breaks ties by number; what
     # is named is not.
-    known = [*alphabet, *(f"{inner}{character}{end}" for character in alphabet)]
+    initial_pieces = [*alphabet, *(f"{inner}{character}{end}" for character in alphabet)]
     trained = tokenizers.Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
-        vocab_size=len(known) + n_merges,
-        special_tokens=known,
+        vocab_size=len(initial_pieces) + n_merges,
+        special_tokens=initial_pieces,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
@@ -171,7 +171,7 @@ class BpeEncoder:
         def rename(symbol: str) -> str:
             return symbol.removesuffix(END) + end if symbol.endswith(END) else symbol
 
-        known = {rename(piece): id_ for id_, piece in enumerate(trained.pieces, first_id)}
+        piece_ids = {rename(piece): id_ for id_, piece in enumerate(trained.pieces, first_id)}
         merges = [(rename(left), rename(right)) for left, right in trained.merges]
         made = [(left, right, left + right) for left, right in merges]
         symbols = dict.fromkeys(chain.from_iterable(made))  # in the order of the merges
@@ -179,8 +179,8 @@ class BpeEncoder:
             symbols.setdefault(_APART)
         # Symbols of the merges that are no pieces are numbered after them, and become unknown.
         self._first_other = first_id + len(trained.pieces)
-        others = [symbol for symbol in symbols if symbol not in known]
-        numbers = {_UNKNOWN: unk_id, **known}
+        others = [symbol for symbol in symbols if symbol not in piece_ids]
+        numbers = {_UNKNOWN: unk_id, **piece_ids}
         numbers |= {symbol: id_ for id_, symbol in enumerate(others, self._first_other)}
         self._has_others = bool(others)
         self._unk_id = unk_id
@@ -189,7 +189,9 @@ class BpeEncoder:
         self._ended: dict[int, int] = {}
         """The id of each symbol with an end of word, where that is apart, by its own."""
         if is_apart:
-            self._ended = {id_: known.get(symbol + end, unk_id) for symbol, id_ in numbers.items()}
+            self._ended = {
+                id_: piece_ids.get(symbol + end, unk_id) for symbol, id_ in numbers.items()
+            }
         else:
             model.end_of_word_suffix = END
         # Without a rule that divides text: words come divided.
