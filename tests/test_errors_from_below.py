@@ -16,8 +16,8 @@ import torch
 from sublayer.config.recipe import Recipe
 from sublayer.data.corpora import CORPORA
 from sublayer.data.text.files import FileDocument
+from sublayer.data.tokenizers.base import WordCache
 from sublayer.data.tokenizers.sentencepiece import train_pieces
-from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import python_value
 from sublayer.files.storage import held

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from sublayer.data.tokenizers.base import ByteTokenizer, Tokenizer
+from sublayer.data.tokenizers.base import SPACE, ByteTokenizer, Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.library import call_library
 from sublayer.data.tokenizers.named import load_tokenizer
@@ -27,7 +27,6 @@ from sublayer.data.tokenizers.settings import (
 )
 from sublayer.data.tokenizers.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.data.tokenizers.word_bpe import END, WordBpeTokenizer
-from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import CheckpointError, DataError
 
 FILE = "tokenizer.json"

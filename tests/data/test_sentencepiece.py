@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
-from sublayer.data.tokenizers.base import find_sentinels
+from sublayer.data.tokenizers.base import SPACE, find_sentinels
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.settings import Normalization
-from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
 from tests.data.sentencepiece_files import DE, EN, LINES, TEXTS, write_marian, write_t5

@@ -14,8 +14,15 @@ from sublayer.api.tokenizing import tokenize
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig
 from sublayer.data.prepare import note_losses, prepare, prepare_text, prepare_tokenizer
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
-from sublayer.data.tokenizers import words as words_module
-from sublayer.data.tokenizers.base import NotUtf8, character_start, with_names
+from sublayer.data.tokenizers import base as base_module
+from sublayer.data.tokenizers.base import (
+    NotUtf8,
+    WordCache,
+    begins_any_word,
+    begins_word,
+    character_start,
+    with_names,
+)
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import (
     is_former,
@@ -25,7 +32,6 @@ from sublayer.data.tokenizers.named import (
 )
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.subword import SPECIALS
-from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
 from sublayer.errors import ConfigError, DataError
 from sublayer.interop.bert import Bert
 from tests.breadth import examples
@@ -210,8 +216,8 @@ def test_cuts_move_back_to_the_start_of_a_character_and_pieces_begin_words_as_re
 
 @pytest.mark.parametrize(("most", "most_characters"), [(1, 99), (99, 9), (99, 99)])
 def test_a_word_is_encoded_once_and_what_is_forgotten_again(monkeypatch, most, most_characters):
-    monkeypatch.setattr(words_module, "_MOST_WORDS", most)
-    monkeypatch.setattr(words_module, "_MOST_CHARACTERS", most_characters)
+    monkeypatch.setattr(base_module, "_MOST_WORDS", most)
+    monkeypatch.setattr(base_module, "_MOST_CHARACTERS", most_characters)
     random, known = np.random.default_rng(0), ["a", "bb", "", "dddd", "long enough", "f", "gg"]
     cache, seen = WordCache(), []
 

@@ -11,6 +11,7 @@ from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.tasks.batches import build_row
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_marks
 from sublayer.data.tokenizers.base import (
+    SPACE,
     SPECIAL_NAMES,
     Tokenizer,
     WrappedTokenizer,
@@ -20,7 +21,6 @@ from sublayer.data.tokenizers.base import (
 )
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
-from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task

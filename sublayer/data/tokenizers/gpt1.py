@@ -17,6 +17,7 @@ from sublayer.config.data import GPT1, Normalization
 from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     ExtendedTokenizer,
+    RaggedIds,
     Tokenizer,
     decode_utf8,
     read_value,
@@ -30,7 +31,6 @@ from sublayer.data.tokenizers.library import (
 )
 from sublayer.data.tokenizers.subword import SubwordTokenizer, count_words, words_by
 from sublayer.data.tokenizers.word_bpe import END, ended_text, train_ended
-from sublayer.data.tokenizers.words import RaggedIds
 from sublayer.errors import ConfigError, DataError
 from sublayer.system.extras import extra_module
 

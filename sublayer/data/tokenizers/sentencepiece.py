@@ -20,9 +20,13 @@ from sublayer.config.table import MOST_SENTINELS
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     NO_TEXT,
+    SPACE,
     SPECIAL_NAMES,
+    RaggedIds,
     Tokenizer,
     after_newline,
+    begins_any_word,
+    begins_word,
     decode_utf8,
     find_sentinels,
     read_fields,
@@ -42,7 +46,6 @@ from sublayer.data.tokenizers.settings import (
     Normalization,
     read_settings,
 )
-from sublayer.data.tokenizers.words import SPACE, RaggedIds, begins_any_word, begins_word
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.system.stages import note
 

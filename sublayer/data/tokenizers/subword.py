@@ -20,11 +20,14 @@ from sublayer.data.tokenizers.base import (
     SPECIAL_NAMES,
     NotUtf8,
     Tokenizer,
+    WordCache,
+    begins_word,
     decode_utf8,
     find_sentinels,
     is_unused,
     read_roles,
     read_value,
+    split_words,
 )
 from sublayer.data.tokenizers.library import (
     call_library,
@@ -36,11 +39,6 @@ from sublayer.data.tokenizers.library import (
 )
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.data.tokenizers.word_bpe import alphabet_of, count_merges, train_merges
-from sublayer.data.tokenizers.words import (
-    WordCache,
-    begins_word,
-    split_words,
-)
 from sublayer.errors import ConfigError, DataError
 from sublayer.system.stages import note
 

@@ -18,13 +18,13 @@ from tokenizers import models, pre_tokenizers, trainers
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     Tokenizer,
+    WordCache,
     after_newline,
     decode_utf8,
     read_fields,
     read_value,
 )
 from sublayer.data.tokenizers.library import parse_merge, read_file, read_text
-from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import ConfigError, DataError
 
 N_CHARACTERS = 1000
