@@ -66,19 +66,6 @@ def library_of(content: dict[str, Any], name: str) -> tokenizers.Tokenizer:
     return read_library(text.encode(), name)
 
 
-def read_merges(vocabulary: Path, merges: Path) -> dict[str, Any]:
-    """Read GPT-2's original ``vocab.json`` and ``merges.txt`` as a ``tokenizer.json`` model.
-
-    Raises DataError where one of them is not that, with the line of a merge.
-    """
-    pairs = [
-        list(parse_merge(merges, number, line))
-        for number, line in enumerate(read_text(merges).split("\n"), 1)
-        if line.rstrip("\r") and not line.startswith("#version")
-    ]
-    return {"type": "BPE", "vocab": read_ids(vocabulary), "merges": pairs}
-
-
 def read_ids(path: Path) -> dict[str, int]:
     """Read a ``vocab.json``, an object of pieces and their ids; raise DataError otherwise.
 

@@ -32,12 +32,13 @@ from sublayer.data.tokenizers.base import (
 from sublayer.data.tokenizers.library import (
     call_library,
     library_of,
-    read_file,
+    parse_merge,
+    read_ids,
     read_library,
-    read_merges,
     read_text,
 )
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
+from sublayer.data.tokenizers.word_bpe import END as WORD_END
 from sublayer.data.tokenizers.word_bpe import alphabet_of, count_merges, train_merges
 from sublayer.errors import ConfigError, DataError
 from sublayer.system.stages import note
@@ -94,21 +95,13 @@ def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
         yield text[start:]
 
 
-WORD_END = "</w>"
-"""The end of a piece of GPT-1's that ends a word."""
-
-
-def _byte_names() -> dict[str, int]:
-    # GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on.
-    ascii_printable = range(33, 127)
-    latin_printable = (*range(161, 173), *range(174, 256))  # 173 is the soft hyphen
-    printable = [*ascii_printable, *latin_printable]
-    others = [byte for byte in range(256) if byte not in printable]
-    names = {chr(byte): byte for byte in printable}
-    return names | {chr(code): byte for code, byte in enumerate(others, start=256)}
-
-
-BYTE_NAMES = _byte_names()
+# GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on; 173
+# is the soft hyphen.
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_UNPRINTABLE = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTE_NAMES = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(code): byte for code, byte in enumerate(_UNPRINTABLE, start=256)
+}
 """The character that names each byte in byte-level vocabularies, to the byte."""
 
 
@@ -337,11 +330,6 @@ class SubwordTokenizer(Tokenizer):
         return cls(trained)
 
     @classmethod
-    def read(cls, path: Path) -> "SubwordTokenizer":
-        """Read a file of the ``tokenizers`` library; raise DataError if it is not one."""
-        return cls.from_bytes(read_file(path), path)
-
-    @classmethod
     def from_bytes(cls, data: bytes, path: Path) -> "SubwordTokenizer":
         """Build from the bytes of a library file; raise DataError if they are invalid."""
         return cls(read_library(data, str(path)))
@@ -357,8 +345,17 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
-        """Read GPT-2's original files. Raises DataError if they are not that."""
-        content = {"version": "1.0", "model": read_merges(vocabulary, merges)}
+        """Read GPT-2's original ``vocab.json`` and ``merges.txt``.
+
+        Raises DataError where one of them is not that, with the line of a merge.
+        """
+        pairs = [
+            list(parse_merge(merges, number, line))
+            for number, line in enumerate(read_text(merges).split("\n"), 1)
+            if line.rstrip("\r") and not line.startswith("#version")
+        ]
+        model = {"type": "BPE", "vocab": read_ids(vocabulary), "merges": pairs}
+        content = {"version": "1.0", "model": model}
         library = library_of(content, str(vocabulary))
         return cls(_byte_level(library.model))
 
@@ -597,22 +594,7 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
     are as in transformers' BertTokenizer: letters are lowered and accents stripped, which a note
     says of a vocabulary with capitals. Raises DataError where the file is damaged, with its line.
     """
-    vocabulary = _numbered(read_text(path), path)
-    rules = bert_rules(path.parent)
-    # Special names may be in capitals where no piece is.
-    capitals = (
-        name for name in vocabulary if name != name.lower() and not _SPECIAL.fullmatch(name)
-    )
-    if "lowercase" not in rules and (cased := next(capitals, None)) is not None:
-        note(
-            f"{path} says nothing of capitals: texts are read in lower case, as transformers' "
-            f"BertTokenizer does, though it has pieces such as {cased[:60]!r}; "
-            f'{{"do_lower_case": false}} in a {CONFIG_NAME} beside it keeps capitals'
-        )
-    return SubwordTokenizer(_wordpiece(vocabulary, rules))
-
-
-def _numbered(text: str, path: Path) -> dict[str, int]:
+    text = read_text(path)
     if not text:
         raise DataError(f"{path} is empty: a vocabulary has one piece in each line")
     lines = text.removesuffix("\n").split("\n")
@@ -630,7 +612,18 @@ def _numbered(text: str, path: Path) -> dict[str, int]:
                 f"{piece!r} is in line {first} too, and a piece has one id"
             )
         vocabulary[piece] = number
-    return vocabulary
+    rules = bert_rules(path.parent)
+    # Special names may be in capitals where no piece is.
+    capitals = (
+        name for name in vocabulary if name != name.lower() and not _SPECIAL.fullmatch(name)
+    )
+    if "lowercase" not in rules and (cased := next(capitals, None)) is not None:
+        note(
+            f"{path} says nothing of capitals: texts are read in lower case, as transformers' "
+            f"BertTokenizer does, though it has pieces such as {cased[:60]!r}; "
+            f'{{"do_lower_case": false}} in a {CONFIG_NAME} beside it keeps capitals'
+        )
+    return SubwordTokenizer(_wordpiece(vocabulary, rules))
 
 
 def bert_rules(folder: Path) -> dict[str, Any]:
