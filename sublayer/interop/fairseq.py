@@ -117,7 +117,15 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
         raise CheckpointError(f"{path} holds no model: it is not a checkpoint of fairseq")
     for name, tensor in content["model"].items():
-        if not isinstance(name, str) or not _is_plain(tensor):
+        is_plain = (
+            isinstance(tensor, Tensor)
+            and tensor.layout == torch.strided
+            and not tensor.is_meta
+            and not tensor.is_quantized
+            # What repeats its elements needs more memory than the file has bytes.
+            and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+        )
+        if not isinstance(name, str) or not is_plain:
             raise CheckpointError(
                 f"{path}: model holds {name!r}, which is not a name of a plain tensor"
             )
@@ -221,19 +229,6 @@ def _is_setting(value: Any) -> bool:
         elif node is not None and type(node) not in (bool, float, str):
             return False
     return True
-
-
-def _is_plain(value: Any) -> bool:
-    if (
-        not isinstance(value, Tensor)
-        or value.layout != torch.strided
-        or value.is_meta
-        or value.is_quantized
-    ):
-        return False
-    # What repeats its elements needs more memory than the file has bytes.
-    n_bytes = value.numel() * value.element_size()
-    return n_bytes <= value.untyped_storage().nbytes()
 
 
 _PAD_ID = 1

@@ -139,7 +139,10 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
     normalization = tokenizer.normalization
     pieces = tokenizer.scores()
     if normalization.divide_digit_commas:
-        pieces = [(name, score - _rarity(name)) for name, score in pieces]
+        pieces = [
+            (name, score - _RARE * (name[-1:] == "," and name[-2:-1].isdigit()))
+            for name, score in pieces
+        ]
     library = Library(models.Unigram(pieces, unk_id=tokenizer.unk_id, byte_fallback=False))
     rules: list[Any] = [] if normalization.is_models else [single_spaces()]
     if not normalization.keep_accents:
@@ -164,10 +167,6 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
     library.add_special_tokens([name for name in special if name not in added])
     library.add_tokens([AddedToken(**asdict(token)) for token in tokenizer.added])
     return library
-
-
-def _rarity(piece: str) -> float:
-    return _RARE if piece[-1:] == "," and piece[-2:-1].isdigit() else 0.0
 
 
 def single_spaces() -> normalizers.Normalizer:

@@ -70,7 +70,20 @@ def show_tokens(ids: AnyInts, tokenizer: Tokenizer) -> list[str]:
     Ids without text are shown by name, such as ``[SEP]``.
     """
     names = special_names(tokenizer)
-    return [names[id_] if id_ in names else _piece(tokenizer, id_) for id_ in ids.tolist()]
+    texts = []
+    for id_ in ids.tolist():
+        if id_ in names:
+            texts.append(names[id_])
+            continue
+        name = "" if tokenizer.is_lossless else _named(tokenizer, id_)
+        piece = name or tokenizer.decode([id_]).decode("utf-8", "backslashreplace")
+        texts.append(
+            "".join(
+                character if character.isprintable() else repr(character)[1:-1]
+                for character in piece.replace(" ", SPACE)
+            )
+        )
+    return texts
 
 
 def special_names(tokenizer: Tokenizer) -> dict[int, str]:
@@ -90,15 +103,6 @@ def _named(tokenizer: Tokenizer, id_: int) -> str:
     if isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer | WordTokens):
         return tokenizer.names[id_]
     return ""
-
-
-def _piece(tokenizer: Tokenizer, id_: int) -> str:
-    name = "" if tokenizer.is_lossless else _named(tokenizer, id_)
-    piece = name or tokenizer.decode([id_]).decode("utf-8", "backslashreplace")
-    spaced = piece.replace(" ", SPACE)
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in spaced
-    )
 
 
 FORMATS: tuple[Format, ...] = ("pair", "traversal", "text")

@@ -45,7 +45,12 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
     """
     texts = _texts.setdefault(tokenizer, {})
     for id_ in set(ids.tolist()) - texts.keys():
-        texts[id_] = _piece(tokenizer, id_)
+        texts[id_] = _ANYTHING
+        if id_ in tokenizer.special_ids:
+            continue
+        piece = tokenizer.decode([id_]).decode("utf-8", "replace")
+        if _LACKING not in piece:
+            texts[id_] = "".join(map(_fold, piece))
     pieces = [texts[id_] for id_ in ids.tolist()]
     owners = np.repeat(np.arange(len(ids)), list(map(len, pieces)))  # the token of each character
     folded = list(map(_fold, text))
@@ -83,15 +88,6 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
                 starts[first:stop][is_space] = ends[first:stop][is_space] = edges[is_space]
                 break
     return starts, ends
-
-
-def _piece(tokenizer: Tokenizer, id_: int) -> str:
-    if id_ in tokenizer.special_ids:
-        return _ANYTHING
-    text = tokenizer.decode([id_]).decode("utf-8", "replace")
-    if _LACKING in text:
-        return _ANYTHING
-    return "".join(map(_fold, text))
 
 
 @cache

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ NEWLINE = "\n"
 _REPLACED = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
 # The backslash is missing: the published pattern names it without escaping it, and loses it.
 _APART = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _SPACES = re.compile(r"[^\S\n]+")
 _LINE_ENDS = re.compile(r" ?\n[ \n]*")
 
@@ -100,7 +101,7 @@ def mend_lines(text: str) -> Iterator[tuple[str, str]]:
     before_tag = ftfy.TextFixerConfig(explain=False)
     after_tag = ftfy.TextFixerConfig(explain=False, unescape_html=False)
     has_tag = False
-    for line in _lines(text):
+    for line in _LINE.findall(text):
         if plain := _PLAIN.fullmatch(line):
             mended_line = plain[1] + ("\n" if plain[2] else "")
         else:
@@ -141,13 +142,6 @@ def cut(text: bytes, near: int) -> int:
             return begin + places[-1]
         end = newline
     return 0
-
-
-def _lines(text: str) -> Iterator[str]:
-    *lines, last = text.split("\n")
-    yield from (f"{line}\n" for line in lines)
-    if last:
-        yield last
 
 
 def _bounded_blocks(text: str) -> Iterator[str]:
@@ -291,7 +285,10 @@ class Gpt1Tokenizer(Tokenizer):
                 numbers_of_words.setdefault(word, len(numbers_of_words)) for word in distinct
             ]
             parts.append(np.array(in_text, dtype=np.int32)[numbers])
-        return RaggedIds(self._encode_each(list(numbers_of_words))).take(np.concatenate(parts))
+        encodings = self._library.encode_batch_fast(
+            list(numbers_of_words), add_special_tokens=False
+        )
+        return RaggedIds([encoding.ids for encoding in encodings]).take(np.concatenate(parts))
 
     def _decode(self, ids: Ints) -> bytes:
         # Words with a space after each; special ids have no text.
@@ -306,18 +303,6 @@ class Gpt1Tokenizer(Tokenizer):
         """Return the pieces with their ids, and the merges."""
         merges = [list(merge) for merge in self.vocabulary.merges]
         return self._described(ids=dict(self.vocabulary.ids), merges=merges)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the pieces of ids, with the mark of those that end a word."""
-        return [self._names[id_] for id_ in ids]
-
-    @cached_property
-    def _names(self) -> Mapping[int, str]:
-        return {id_: piece for piece, id_ in self.vocabulary.ids.items()}
-
-    def _encode_each(self, words: list[str]) -> list[list[int]]:
-        encodings = self._library.encode_batch_fast(words, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
 
 
 def with_normalization(vocabulary: Gpt1Vocabulary, normalization: Normalization) -> Tokenizer:

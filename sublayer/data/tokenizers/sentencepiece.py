@@ -480,20 +480,17 @@ class UnigramTokenizer(Tokenizer):
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
         rows: list[list[int]] = []
         for part in self._marked.split(decode_utf8(text)):
-            if isinstance(part, str):
-                rows += self._processor.encode(self._units(part))
-            else:
+            if not isinstance(part, str):
                 rows.append([part])
+            elif not self.normalization.is_models:
+                rows += self._processor.encode(self.normalization.lines(part))
+            else:
+                units = part.split("\n") if self._divides_lines else [part]
+                rows += self._processor.encode(units)
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
         if not self.normalization.divide_digit_commas:
             return ids
         return self._divided.take(ids)
-
-    def _units(self, text: str) -> list[str]:
-        """Return the parts of a text that SentencePiece encodes separately."""
-        if not self.normalization.is_models:
-            return self.normalization.lines(text)
-        return text.split("\n") if self._divides_lines else [text]
 
     @cached_property
     def _divides_lines(self) -> bool:
@@ -562,21 +559,20 @@ class UnigramTokenizer(Tokenizer):
     @cached_property
     def _divided(self) -> RaggedIds:
         """The ids that each id becomes: itself, or those of its parts."""
-        rows = [self._divide(id_, name) for id_, name in enumerate(self.names)]
+        rows = []
+        for id_, name in enumerate(self.names):
+            before_comma = name[:-1]
+            ends_in_comma = name.endswith(",") and before_comma[-1:].isdigit()
+            if not ends_in_comma or id_ in self.special_ids:
+                rows.append([id_])
+                continue
+            text = before_comma.replace(SPACE, "")
+            pieces = self._processor.encode(text, out_type=str)
+            if not name.startswith(SPACE):
+                pieces[0] = pieces[0].removeprefix(SPACE)
+            pieces.append(",")
+            rows.append([int(self._processor.piece_to_id(piece)) for piece in pieces if piece])
         return RaggedIds(rows)
-
-    def _divide(self, id_: int, name: str) -> list[int]:
-        before_comma = name[:-1]
-        ends_in_comma = name.endswith(",") and before_comma[-1:].isdigit()
-        if not ends_in_comma or id_ in self.special_ids:
-            return [id_]
-        text = before_comma.replace(SPACE, "")
-        pieces = self._processor.encode(text, out_type=str)
-        if not name.startswith(SPACE) and pieces[0].startswith(SPACE):
-            first, *others = pieces
-            pieces = [first.removeprefix(SPACE), *others]
-        pieces.append(",")
-        return [int(self._processor.piece_to_id(piece)) for piece in pieces if piece]
 
     def _find_pieces(self) -> list[bytes]:
         special = set(self.special_ids)
