@@ -188,12 +188,21 @@ class ContrastFamily:
         # several arms both ends of the margin may err, so Bonferroni's bound corrects.
         one_sided = min(1.0, 2.0 * self.level / self.n_comparisons)
         inner = min(half, uncertainty.half_width(one_sided, ALONE))
+        # Over seeds, of a contrast of single runs.
+        paired = list(contrast.of_seeds(self.scores).values())
+        sd = float(np.std(paired, ddof=1)) if len(paired) > 1 else None
+        runs = [self.scores.scores_of(arm) for arm in contrast.weights]
+        if sd is None and all(len(scores) > 1 for scores in runs):
+            variance = 0.0
+            for weight, values in zip(contrast.weights.values(), runs, strict=True):
+                variance += weight**2 * float(values.var(ddof=1))
+            sd = math.sqrt(variance)
         single_level = uncertainty.p(half, ALONE)
         detectable = self._detectable(uncertainty, 1.0, single_level)
         effect = replace(
             effect,
             mean=mean,
-            sd=self._sd(contrast),
+            sd=sd,
             low=low,
             high=high,
             p=self._over_looks(uncertainty.p(mean, self._largest)),
@@ -233,19 +242,6 @@ class ContrastFamily:
             lambda n: self._detectable(uncertainty, n / n_now, next_level), self.margin, MOST_SEEDS
         )
         return replace(effect, more_seeds=None if needed is None else max(1, needed - n_now))
-
-    def _sd(self, contrast: Contrast) -> float | None:
-        """Return the standard deviation over seeds of a contrast of single runs."""
-        paired = list(contrast.of_seeds(self.scores).values())
-        if len(paired) > 1:
-            return float(np.std(paired, ddof=1))
-        variance = 0.0
-        for arm, weight in contrast.weights.items():
-            scores = self.scores.scores_of(arm)
-            if len(scores) < 2:
-                return None
-            variance += weight**2 * float(scores.var(ddof=1))
-        return math.sqrt(variance)
 
     def _detectable(self, uncertainty: Uncertainty, times: float, single_level: float) -> float:
         """Return the difference that ``times`` as many seeds detect with power 0.8."""

@@ -123,10 +123,26 @@ class Candidate:
 def find_candidates(paths: Sequence[Path]) -> list[Candidate]:
     """Find models by their folders, without reading weights.
 
-    Raises ConfigError for duplicates, CheckpointError for missing models.
+    They are named by the shortest distinct ends of their paths. Raises ConfigError for duplicates,
+    CheckpointError for missing models.
     """
+    all_parts: list[tuple[str, ...]] = []
+    for path in paths:
+        parts = resolved(path).parts
+        if len(parts) > 2 and parts[-1] == MODEL_NAME:
+            parts = parts[:-1]
+        if len(parts) > 2 and parts[-2] == CHECKPOINTS_NAME:
+            # A step needs its run's name.
+            parts = (*parts[:-3], f"{parts[-3]}/{parts[-1]}")
+        if parts in all_parts:
+            raise ConfigError(f"{path} is named twice: leave one out")
+        all_parts.append(parts)
     candidates = []
-    for name, path in zip(_names(paths), paths, strict=True):
+    for path, parts in zip(paths, all_parts, strict=True):
+        n = 1
+        while n < len(parts) and sum(other[-n:] == parts[-n:] for other in all_parts) > 1:
+            n += 1
+        name = "/".join(parts[-n:])
         shell = shell_of(find_model(path))
         recipe = find_recipe(path)
         loaded = None if recipe is None else read_run_recipe(recipe)
@@ -139,28 +155,6 @@ def shell_of(folder: Path) -> TextModel:
     with torch.device("meta"):
         shell = compose(read_config(folder)).eval()
     return TextModel(shell, load_model_tokenizer(folder), load_task(folder))
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Name models by the shortest distinct ends of their paths."""
-    all_parts = []
-    for path in paths:
-        parts = resolved(path).parts
-        if len(parts) > 2 and parts[-1] == MODEL_NAME:
-            parts = parts[:-1]
-        if len(parts) > 2 and parts[-2] == CHECKPOINTS_NAME:
-            # A step needs its run's name.
-            parts = (*parts[:-3], f"{parts[-3]}/{parts[-1]}")
-        if parts in all_parts:
-            raise ConfigError(f"{path} is named twice: leave one out")
-        all_parts.append(parts)
-    names = []
-    for parts in all_parts:
-        n = 1
-        while n < len(parts) and sum(other[-n:] == parts[-n:] for other in all_parts) > 1:
-            n += 1
-        names.append("/".join(parts[-n:]))
-    return names
 
 
 CHANCE, MAJORITY, WORDS = "chance", "majority", "words"

@@ -191,12 +191,6 @@ class JobFiles:
             return _STATUS.validate_json((self.folder / "status.json").read_bytes())
         return None
 
-    def last_lines(self, n_lines: int = 3) -> str:
-        """Return the last lines of the log, joined; "" without one."""
-        with suppress(OSError):
-            return " | ".join(self.log.read_text(errors="replace").splitlines()[-n_lines:])
-        return ""
-
 
 def installed_versions() -> dict[str, str]:
     """Return the versions that affect the numbers of a run."""

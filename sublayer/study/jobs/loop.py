@@ -591,7 +591,9 @@ class JobLoop:
             self._waiting.appendleft(run)
             return
         self._board.note(f"{label}: {reason}; given up after {MOST_TRIES} tries")
-        last = run.files.last_lines()
+        last = ""
+        with suppress(OSError):
+            last = " | ".join(run.files.log.read_text(errors="replace").splitlines()[-3:])
         self._lost[label] = f"{reason}; {run.files.log} ends with {last}" if last else reason
 
     def _fail(self, error: Exception | None) -> None:
