@@ -214,17 +214,17 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     """
     from sublayer.judging.runs import JudgingOptions
     from sublayer.judging.verdict import read_objects
-    from sublayer.reporting.judged import judge_understood
+    from sublayer.reporting.judged import judge_sources
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     readers: dict[str, Callable[[Any], Any]] = {"at": str, "ledger": Path}
     for name in given.keys() & readers.keys():
         given[name] = readers[name](given[name])
     asked = JudgingOptions(**given)
-    understood = read_objects(scores, asked)
+    sources = read_objects(scores, asked)
     try:
-        return judge_understood(understood, asked)
+        return judge_sources(sources, asked)
     except SublayerError:
-        for line in understood.said:  # with which the verdict would have begun
+        for line in sources.said:  # with which the verdict would have begun
             note(f"read: {line}")
         raise

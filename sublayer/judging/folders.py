@@ -23,7 +23,7 @@ from sublayer.evaluation.items import Items, ItemTable
 from sublayer.files.arrays import load_arrays
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_bytes, read_json_object
 from sublayer.files.storage import describe_absence
-from sublayer.judging.layout import RunName, Understood, direction_of
+from sublayer.judging.layout import RunName, SourceRecords, direction_of
 from sublayer.judging.runs import JudgingOptions, Records
 from sublayer.judging.tables import Coded, json_lines
 from sublayer.runs.items import DOCUMENTS, Sha256, read_items
@@ -45,7 +45,7 @@ _ITEMS_VERSION = 1
 _MAX_UNPACKED = 128 << 20
 
 
-def read_folder(path: Path, options: JudgingOptions, namer: RunName) -> list[Understood]:
+def read_folder(path: Path, options: JudgingOptions, namer: RunName) -> list[SourceRecords]:
     """Read a folder of runs of any kind, or one file of samples; runs of this program one by one.
 
     Raises DataError if it holds no known kind of run.
@@ -87,7 +87,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 def _samples(
     path: Path, samples: Sequence[Path], options: JudgingOptions, namer: RunName
-) -> Understood:
+) -> SourceRecords:
     """Read lm-evaluation-harness samples: a model per folder, an item per document of the task.
 
     Seeds in the results distinguish several runs of a model. The value of bits_per_byte is a sum
@@ -125,7 +125,7 @@ def _samples(
         f"{path}: samples of {task}, {metric}; {count(len(results), 'model')}, "
         f"{count(len(records), 'run')}; item: doc_id and doc_hash"
     )
-    return Understood(tuple(records), metric, (note,), is_lower, f"by the results of {task}")
+    return SourceRecords(tuple(records), metric, (note,), is_lower, f"by the results of {task}")
 
 
 def _samples_of_run(
@@ -173,7 +173,7 @@ def _samples_of_run(
 
 def _events(
     path: Path, events: Sequence[Path], options: JudgingOptions, namer: RunName
-) -> Understood:
+) -> SourceRecords:
     """Read the scalars of TensorBoard event files: each folder of files is a run."""
     records, runs = [], []
     tag = ""
@@ -195,7 +195,7 @@ def _events(
     if not records:
         raise DataError(f"{path} has event files without a scalar: nothing can be judged")
     note = f"{path}: TensorBoard's events of {tag}, one run per folder: {', '.join(runs)}"
-    return Understood(tuple(records), tag, (note,))
+    return SourceRecords(tuple(records), tag, (note,))
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
@@ -233,7 +233,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
         start = stop + 4
 
 
-def _comparison(path: Path, options: JudgingOptions, namer: RunName) -> Understood:
+def _comparison(path: Path, options: JudgingOptions, namer: RunName) -> SourceRecords:
     """Read a comparison's folder: the values of each arm and seed, failed runs, and items."""
     try:
         results = read_json_object(path / RESULTS, CheckpointError, max_bytes=1 << 30)
@@ -259,11 +259,11 @@ def _comparison(path: Path, options: JudgingOptions, namer: RunName) -> Understo
     split = str(results.get("split", "test"))
     is_lower = results["is_lower_better"] if metric == main else direction_of(metric)
     note = f"{path}: a comparison, {metric} on the {split} split"
-    whole = Understood((), metric, (note,), is_lower, "its metric", split=split)
+    whole = SourceRecords((), metric, (note,), is_lower, "its metric", split=split)
     return _of_runs(path, whole, values, failed, tables, added)
 
 
-def _run(path: Path, options: JudgingOptions, namer: RunName) -> Understood:
+def _run(path: Path, options: JudgingOptions, namer: RunName) -> SourceRecords:
     """Read a run's folder: its test scores, else its validation scores, and its items."""
     split = "valid"
     measures: Mapping[str, Any]
@@ -290,7 +290,7 @@ def _run(path: Path, options: JudgingOptions, namer: RunName) -> Understood:
     tables = {} if items is None or name is None else {run: items.tables[name]}
     note = f"{path}: a run, {metric} on the {split} split"
     is_lower = direction_of(metric)
-    whole = Understood((), metric, (note,), is_lower, "its metric", split=split)
+    whole = SourceRecords((), metric, (note,), is_lower, "its metric", split=split)
     return _of_runs(path, whole, {run: scores[metric]}, set(), tables)
 
 
@@ -308,12 +308,12 @@ def _measures(metric: str) -> list[EvaluatedMetric]:
 
 def _of_runs(
     path: Path,
-    about: Understood,
+    about: SourceRecords,
     values: Mapping[_Run, float],
     failed: set[_Run],
     tables: Mapping[_Run, ItemTable],
     added: int = 1,
-) -> Understood:
+) -> SourceRecords:
     """Add the records of our runs: run scores, and items if all finished runs have them."""
     (note,) = about.said
     whole = []

@@ -38,7 +38,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Understood:
+class SourceRecords:
     """The records of sources, with their interpretation."""
 
     records: tuple[Records, ...]
@@ -163,7 +163,7 @@ class ColumnRoles:
 
 def understand_tables(
     tables: Sequence[RunTable], options: JudgingOptions, *, n_sources: int = 0
-) -> list[Understood]:
+) -> list[SourceRecords]:
     """Read tables as records, an arm per table if no column names arms.
 
     ``n_sources`` counts all sources judged together, at least the tables. Raises ConfigError, with
@@ -189,7 +189,7 @@ def understand_tables(
         notes.append(f"not used: {', '.join(unused)}")
     if any(one is not other for one, other in zip(tables, of_runs, strict=True)):
         notes.append("not used: rows of differences, which follow from those of runs")
-    return [Understood(tuple(read), layouts[0].metric or "value", tuple(notes))]
+    return [SourceRecords(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
 def _layout(table: RunTable, options: JudgingOptions, n_tables: int, n_sources: int) -> ColumnRoles:
@@ -323,7 +323,7 @@ def _empty(table: RunTable, column: str) -> NDArray[np.bool_]:
     return np.array([is_empty(cell) for cell in table.columns[column]], dtype=np.bool_)
 
 
-def _export(table: RunTable, options: JudgingOptions, namer: RunName) -> Understood | None:
+def _export(table: RunTable, options: JudgingOptions, namer: RunName) -> SourceRecords | None:
     """Read the curves of a W&B or TensorBoard export of runs; None for any other table."""
     step, *others = table.columns
     if list(table.columns) == _TENSORBOARD:
@@ -344,7 +344,7 @@ def _export(table: RunTable, options: JudgingOptions, namer: RunName) -> Underst
         _curve(table, step, column, namer.require(name), has_gaps="W&B" in note)
         for column, name in runs.items()
     ]
-    return Understood(tuple(records), metric, (note,))
+    return SourceRecords(tuple(records), metric, (note,))
 
 
 def _curve(

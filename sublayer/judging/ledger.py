@@ -146,7 +146,7 @@ class Ledger:
         self._seal = lines[-1]["seal"]
         self._left = float(lines[-1].get("left", plan.error))
         self._descriptor = descriptor
-        self._asked: tuple[LedgerRuns, Sequence[LedgerRuns]] | None = None
+        self._pending: tuple[LedgerRuns, Sequence[LedgerRuns]] | None = None
 
     @property
     def n_looks(self) -> int:
@@ -159,7 +159,7 @@ class Ledger:
         The same runs have the level of their earlier look. Raises ConfigError if all looks of the
         plan are spent.
         """
-        self._asked = champion, candidates
+        self._pending = champion, candidates
         earlier = self._earlier(champion, candidates)
         if earlier is not None:
             return float(earlier["level"])
@@ -171,9 +171,9 @@ class Ledger:
         Better candidates are kept. Nothing is written for runs that were judged before. Raises
         DataError if their judgement changed.
         """
-        assert self._asked is not None, "a look is recorded once, after its level was asked for"
-        champion, candidates = self._asked
-        self._asked = None
+        assert self._pending is not None, "a look is recorded once, after its level was asked for"
+        champion, candidates = self._pending
+        self._pending = None
         judged = {difference.arm: difference for difference in differences}
         assert judged.keys() == {arm.name for arm in candidates}, "each candidate is judged"
         earlier = self._earlier(champion, candidates)

@@ -15,7 +15,7 @@ from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import (
     KNOWN,
     RunName,
-    Understood,
+    SourceRecords,
     check_one_metric,
     direction_of,
     understand_tables,
@@ -41,7 +41,7 @@ _OF_SAMPLES = ("task", "filter")
 _OF_TABLES = ("arm", "seed", "item", "step")
 
 
-def read_paths(paths: Sequence[Path], options: JudgingOptions) -> Understood:
+def read_paths(paths: Sequence[Path], options: JudgingOptions) -> SourceRecords:
     """Read files and folders as records, and describe their interpretation.
 
     Raises DataError for unreadable sources, ConfigError for ambiguous ones.
@@ -50,7 +50,7 @@ def read_paths(paths: Sequence[Path], options: JudgingOptions) -> Understood:
     twice = next((path for path, n in Counter(map(os.path.abspath, paths)).items() if n > 1), None)
     if twice is not None:
         raise ConfigError(f"{os.path.relpath(twice)} is given twice: name each source once")
-    parts: list[Understood] = []
+    parts: list[SourceRecords] = []
     tables: list[RunTable] = []
     for path in paths:
         if not path.exists():
@@ -71,7 +71,7 @@ def read_paths(paths: Sequence[Path], options: JudgingOptions) -> Understood:
     return _together(parts, [str(path) for path in paths])
 
 
-def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
+def _together(parts: Sequence[SourceRecords], paths: Sequence[str]) -> SourceRecords:
     """Join the records of sources, in order; without items if some source has none."""
     splits = dict.fromkeys(part.split for part in parts if part.split)
     if len(splits) > 1:
@@ -94,12 +94,12 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
 
     records.sort(key=position)
     directed = next((part for part in parts if part.is_lower_better is not None), parts[0])
-    return Understood(
+    return SourceRecords(
         tuple(records), directed.metric, tuple(notes), directed.is_lower_better, directed.why
     )
 
 
-def read_objects(given: Sequence[Any], options: JudgingOptions) -> Understood:
+def read_objects(given: Sequence[Any], options: JudgingOptions) -> SourceRecords:
     """Read Python objects: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
 
     A single mapping is of arms to such arrays, others of seeds to numbers or items; with a known or
@@ -130,7 +130,7 @@ def read_objects(given: Sequence[Any], options: JudgingOptions) -> Understood:
     options.refuse(*ROLES, "value", "names", *_OF_SAMPLES, why="has no effect on arrays")
     records = [_of_array(name, scores) for name, scores in arms.items()]
     what = "one value per seed and item" if records[0].item else "one value per seed"
-    return Understood(tuple(records), "value", (f"arrays: {what}",))
+    return SourceRecords(tuple(records), "value", (f"arrays: {what}",))
 
 
 def _kind(given: Any, options: JudgingOptions) -> str:
@@ -231,14 +231,14 @@ class RunsVerdict:
         return float(known.mean()) if known.size else None
 
 
-def judge_runs(understood: Understood, options: JudgingOptions) -> RunsVerdict:
+def judge_runs(sources: SourceRecords, options: JudgingOptions) -> RunsVerdict:
     """Judge the runs of sources.
 
     The better direction is the option's, the source's or that of the metric's name. Raises
     ConfigError if none of them states it, and for unknown arms; DataError as ``assemble`` does, and
     for too few runs.
     """
-    metric, is_lower_better, why = understood.metric, understood.is_lower_better, understood.why
+    metric, is_lower_better, why = sources.metric, sources.is_lower_better, sources.why
     if options.lower_is_better is not None:
         is_lower_better, why = options.lower_is_better, "as asked"
     elif is_lower_better is None:
@@ -248,7 +248,7 @@ def judge_runs(understood: Understood, options: JudgingOptions) -> RunsVerdict:
             f"it is not known whether a lower {metric} is better: give --lower-is-better or "
             "--higher-is-better"
         )
-    runs = assemble(understood.records, options)
+    runs = assemble(sources.records, options)
     for option, name in (("--baseline", options.baseline), ("--new", options.new)):
         if name and name not in runs.arms:
             raise ConfigError(f"{option} {name} is no arm: there are {', '.join(runs.arms)}")
@@ -321,7 +321,7 @@ def judge_runs(understood: Understood, options: JudgingOptions) -> RunsVerdict:
             comparisons = differences(level)
             look = ledger.record(comparisons)
     direction = "lower" if is_lower_better else "higher"
-    lines = (*understood.said, f"{direction} is better, {why}", *runs.said)
+    lines = (*sources.said, f"{direction} is better, {why}", *runs.said)
     return RunsVerdict(
         options, metric, is_lower_better, baseline, runs, comparisons, level, lines, look
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from sublayer.counts import count
 from sublayer.files.storage import write_file
-from sublayer.judging.layout import Understood
+from sublayer.judging.layout import SourceRecords
 from sublayer.judging.runs import JudgingOptions
 from sublayer.judging.verdict import RunsVerdict, judge_runs
 from sublayer.numbers import format_p, format_signed
@@ -82,9 +82,9 @@ class JudgedRuns(RunsVerdict):
         return render_page("notebook.html.j2", sheet=differences_sheet(self), lines=lines)
 
 
-def judge_understood(understood: Understood, asked: JudgingOptions) -> JudgedRuns:
+def judge_sources(sources: SourceRecords, asked: JudgingOptions) -> JudgedRuns:
     """Judge sources, as `judge_runs` does, for people and programs."""
-    return JudgedRuns(**vars(judge_runs(understood, asked)))
+    return JudgedRuns(**vars(judge_runs(sources, asked)))
 
 
 def statement(judged: RunsVerdict, difference: Difference) -> str:

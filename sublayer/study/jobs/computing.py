@@ -45,7 +45,7 @@ class Computing:
         """
         self._study = study.absolute()
         self.jobs = jobs
-        self._asked = device
+        self._option = device
         self._backend: Cluster | None = None
         self.cluster: str | None = None
         """The kind of cluster; None: runs on this machine."""
@@ -60,14 +60,14 @@ class Computing:
     @property
     def runs_device(self) -> str:
         """The device of the runs."""
-        is_named = self._backend is not None and self._asked is not None
-        return str(self._asked if is_named else choose_device(self._asked))
+        is_named = self._backend is not None and self._option is not None
+        return str(self._option if is_named else choose_device(self._option))
 
     @property
     def device(self) -> str | None:
         """The device of this process, as on the command line."""
         if self._backend is None:
-            return self._asked
+            return self._option
         try:
             return str(check_device(self.runs_device))
         except ConfigError:
@@ -105,7 +105,7 @@ class Computing:
             self.check_recipes(recipes, n_runs, [data[arm.name] for arm in arms])
         elif self.jobs > 1:
             text = describe_share(
-                recipes, n_runs=n_runs, jobs=self.jobs, device=self._asked, folder=self._study
+                recipes, n_runs=n_runs, jobs=self.jobs, device=self._option, folder=self._study
             )
             note(text)
 
@@ -149,13 +149,13 @@ class Computing:
     def run_all(self, total: int, command: str) -> RunAll:
         """Return a function that makes runs, ``total`` in all; ``command`` resumes the study."""
         if self._backend is None and self.jobs == 1:
-            return InTurn(total, self._asked)
+            return InTurn(total, self._option)
         is_cluster = self._backend is not None
         self._loop = JobLoop(
             total,
             self._backend or LocalProcesses(self.jobs),
             self._study,
-            self.runs_device if is_cluster else self._asked,
+            self.runs_device if is_cluster else self._option,
             needs_of=self._needs_of_job if is_cluster else None,
             command=command,
         )
