@@ -254,11 +254,10 @@ def last_losses(folder: Path, best: float) -> list[str]:
     from sublayer.study.comparisons import LOSS, read_curves
 
     # For any seed: it does not matter here.
-    curves = read_curves(0, folder, [LOSS])
-    trained = curves.training
-    if trained is None or LOSS not in curves.validation:
+    validation, trained = read_curves(0, folder, [LOSS])
+    if trained is None or LOSS not in validation:
         return []
-    valid = curves.validation[LOSS].values[-1]
+    valid = validation[LOSS].values[-1]
     gap = valid - trained.values[-1]
     worse = f", {valid - best:.4f} above the best" if valid > best else ""
     return [

@@ -123,15 +123,16 @@ def verify_study(folder: Path) -> Verification:
     kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
     seals = plan.seals or []
     paths = {path: str(path.relative_to(folder)) for path in run_folders(folder)}
-    if kept is None:
-        planned = _planned_runs(folder, plan, seals)
-    else:
-        planned = _planned_of_chain(folder, plan, kept, seals)
+    planned = _planned_runs(folder, plan, kept, seals)
     try:
         results = read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
         results = None
-    if results is None or _awaits_seeds(seals, plan, results):
+    # Recorded seeds may have been added to the plan since the results were written.
+    n_sealed = len(seals[-1].plan.get("seeds", ())) if seals and not plan.asked.looks else 0
+    if results is None or n_sealed > max(
+        [results.get("planned_seeds", n_sealed), *plan.reported_seeds]
+    ):
         row = comparison_row(folder)
         command = row.resume or plan.command or "sublayer compare --resume"
         on = "it is running now" if row.state == "running" else f"go on by {command}"
@@ -140,11 +141,19 @@ def verify_study(folder: Path) -> Verification:
             f"{folder} has not ended, with {row.finished or 0} of {n_runs}: {on}; then verify it"
         )
     stage_texts = None if kept is None else kept.stage_texts
-    deviations = [
-        *_of_plan(read_toml(folder / PLAN, ConfigError), seals, stage_texts),
-        *_of_seals(paths, seals),
-        *_of_number(folder, plan, seals, paths, planned, results),
-    ]
+    deviations = []
+    if seals:  # changes of the plan without a seal, or sealed after the first run
+        content = read_toml(folder / PLAN, ConfigError)
+        for part, text in list_alterations(content, seals, stage_texts):
+            deviations.append(
+                Deviation(f"{PARTS.get(part, part) or 'seal'} altered", PLAN, text)
+            )
+        for part, text in list_additions(seals):
+            if part not in ADDED:
+                kind = f"{PARTS.get(part, part)} changed after the first run"
+                deviations.append(Deviation(kind, PLAN, text))
+    deviations += _of_seals(paths, seals)
+    deviations += _of_number(folder, plan, seals, paths, planned, results)
     n_values = 0
     for path, where in paths.items():
         try:
@@ -177,26 +186,8 @@ def verify_study(folder: Path) -> Verification:
     )
 
 
-def _awaits_seeds(seals: Sequence[Seal], plan: StudyPlan, results: Mapping[str, Any]) -> bool:
-    """Return whether recorded seeds were added to the plan since the results were written."""
-    sealed = len(seals[-1].plan.get("seeds", ())) if seals and not plan.asked.looks else 0
-    return bool(sealed > max([results.get("planned_seeds", sealed), *plan.reported_seeds]))
 
 
-def _of_plan(
-    content: Mapping[str, Any],
-    seals: Sequence[Seal],
-    stage_texts: Mapping[str, Mapping[str, str]] | None,
-) -> Iterator[Deviation]:
-    """Yield changes of the plan without a seal, or sealed after the first run."""
-    if not seals:
-        return
-    for part, text in list_alterations(content, seals, stage_texts):
-        yield Deviation(f"{PARTS.get(part, part) or 'seal'} altered", PLAN, text)
-    for part, text in list_additions(seals):
-        if part not in ADDED:
-            kind = f"{PARTS.get(part, part)} changed after the first run"
-            yield Deviation(kind, PLAN, text)
 
 
 def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Deviation]:
@@ -229,24 +220,52 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
             yield Deviation(" and ".join(kinds), PLAN, text)
 
 
-def _planned_runs(folder: Path, plan: StudyPlan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
-    """Return the runs that a study without stages may have, by folder."""
-    trials = planned_trials(plan.asked.tune, plan.extended)
-    if len(trials) < 2:
-        trials = [NO_TRIAL, *trials]
-    seeds = {seed for seal in seals for seed in seal.plan.get("seeds", [])}
-    if not seals:
-        most = max([plan.planned_seeds, *plan.reported_seeds, *plan.asked.looks])
-        seeds = set(plan.asked.seeds.compared(most))
+def _planned_runs(
+    folder: Path, plan: StudyPlan, kept: Kept | None, seals: Sequence[Seal]
+) -> dict[Path, _Planned]:
+    """Return the runs that a study may have, by folder; ``kept`` is of a study with stages."""
     planned = {}
-    arms = zip(asked_arms(folder, plan), plan.settled, strict=True)
-    for (position, (arm, settled)), trial in itertools.product(enumerate(arms), trials):
-        runs = arm_folder(folder, position, arm.name) / (trial.folder if trial.name else "")
-        tuning = plan.asked.tuning_seeds if trial.name else []
-        for seed in (*tuning, *sorted(seeds)):
-            settings = {**settled.settings, **trial.settings, "train.seed": seed}
-            recipe = _laid_over(arm.loaded.recipe, settings)
-            planned[runs / f"seed-{seed}"] = _Planned(arm.name, seed in seeds, recipe)
+    sealed_seeds = [seal.plan.get("seeds", []) for seal in seals]
+    arms = list(zip(asked_arms(folder, plan), plan.settled, strict=True))
+    if kept is None:
+        trials = planned_trials(plan.asked.tune, plan.extended)
+        if len(trials) < 2:
+            trials = [NO_TRIAL, *trials]
+        seeds = {*itertools.chain.from_iterable(sealed_seeds)}
+        if not seals:
+            most = max([plan.planned_seeds, *plan.reported_seeds, *plan.asked.looks])
+            seeds = set(plan.asked.seeds.compared(most))
+        for (position, (arm, settled)), trial in itertools.product(enumerate(arms), trials):
+            runs = arm_folder(folder, position, arm.name) / (trial.folder if trial.name else "")
+            tuning = plan.asked.tuning_seeds if trial.name else []
+            for seed in (*tuning, *sorted(seeds)):
+                settings = {**settled.settings, **trial.settings, "train.seed": seed}
+                recipe = _laid_over(arm.loaded.recipe, settings)
+                planned[runs / f"seed-{seed}"] = _Planned(arm.name, seed in seeds, recipe)
+        return planned
+    most = max([kept.n_seeds, *map(len, sealed_seeds)])
+    finder = finder_of_chain(folder, kept.model_copy(update={"n_seeds": most}))
+    for stage in kept.chain.stages:
+        finder.choose(stage.name)
+        trials = kept.trials[stage.name]
+        for fact, trial in itertools.product(kept.arms, trials if len(trials) > 1 else ()):
+            path = finder.path(fact.name, stage.name, 0, kept.tuning_number, trial)
+            planned[path] = _Planned(fact.name, False, reads_texts=False)
+    # A selected trial is compared, too.
+    for arm, settled in arms:
+        part = kept.chain.of(arm.name)
+        numbers = [(PRETRAINING, 0)] if part.pretrains else []
+        for stage in kept.chain.stages:
+            if (arm.name, stage.name) in finder.chosen:
+                numbers += [(stage.name, number) for number in range(kept.chain.n_runs(stage))]
+        for seed, (name, number) in itertools.product(range(most), numbers):
+            if finder.lost(arm.name, name, seed, number):
+                continue
+            is_first, settings = name == PRETRAINING, {**settled.settings, "train.seed": seed}
+            is_planned = is_first and not part.start
+            recipe = _laid_over(arm.loaded.recipe, settings) if is_planned else None
+            path = finder.path(arm.name, name, seed, number)
+            planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe, is_first)
     return planned
 
 
@@ -262,38 +281,6 @@ def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def _planned_of_chain(
-    folder: Path, plan: StudyPlan, kept: Kept, seals: Sequence[Seal]
-) -> dict[Path, _Planned]:
-    """Return the runs that a study with stages may have, by folder."""
-    recipes = {arm.name: arm.loaded.recipe for arm in asked_arms(folder, plan)}
-    settled = {arm.name: arm.settings for arm in plan.settled}
-    most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
-    finder = finder_of_chain(folder, kept.model_copy(update={"n_seeds": most}))
-    planned = {}
-    for stage in kept.chain.stages:
-        finder.choose(stage.name)
-        trials = kept.trials[stage.name]
-        for arm, trial in itertools.product(kept.arms, trials if len(trials) > 1 else ()):
-            path = finder.path(arm.name, stage.name, 0, kept.tuning_number, trial)
-            planned[path] = _Planned(arm.name, False, reads_texts=False)
-    # A selected trial is compared, too.
-    for arm in kept.arms:
-        part = kept.chain.of(arm.name)
-        runs = [(PRETRAINING, 0)] if part.pretrains else []
-        for stage in kept.chain.stages:
-            if (arm.name, stage.name) in finder.chosen:
-                runs += [(stage.name, number) for number in range(kept.chain.n_runs(stage))]
-        for seed, (name, number) in itertools.product(range(most), runs):
-            if finder.lost(arm.name, name, seed, number):
-                continue
-            is_first, recipe = name == PRETRAINING, None
-            if is_first and not part.start:
-                settings = {**settled[arm.name], "train.seed": seed}
-                recipe = _laid_over(recipes[arm.name], settings)
-            path = finder.path(arm.name, name, seed, number)
-            planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe, is_first)
-    return planned
 
 
 def _of_number(
@@ -472,18 +459,16 @@ def _differing(old: Any, new: Any, *where: str) -> Iterator[tuple[tuple[str, ...
             yield from _differing(old[name], new[name], *where, name)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
-            entry = f"{where[-1]}[{_entry(pair[1], number)}]"
-            yield from _differing(*pair, *where[:-1], entry)
+            entry = str(number)
+            if isinstance(content := pair[1], Mapping):
+                names = (content[key] for key in ("name", "arm", "metric") if content.get(key))
+                against = f" against {content['baseline']}" if content.get("baseline") else ""
+                entry = f"{next(names, number)}{against}"
+            yield from _differing(*pair, *where[:-1], f"{where[-1]}[{entry}]")
     elif not _is_close(old, new):
         yield where, old, new
 
 
-def _entry(content: Any, number: int) -> object:
-    if not isinstance(content, Mapping):
-        return number
-    name = next((content[key] for key in ("name", "arm", "metric") if content.get(key)), number)
-    against = f" against {content['baseline']}" if content.get("baseline") else ""
-    return f"{name}{against}"
 
 
 def _is_close(one: Any, other: Any) -> bool:

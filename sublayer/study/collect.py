@@ -78,7 +78,12 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
     CheckpointError if a run is damaged.
     """
     plan = read_plan(folder)
-    command = command or _earlier_command(folder) or plan.command
+    if not command:
+        try:
+            earlier = read_json_object(folder / RESULTS, CheckpointError)
+        except FileNotFoundError:
+            earlier = {}
+        command = str(earlier.get("reproduction", {}).get("command", "")) or plan.command
     kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
     finder = finder_of_plan(folder, plan) if kept is None else finder_of_chain(folder, kept)
     runs = finder.gathered()
@@ -130,7 +135,19 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
         missing = {stage: n for stage, n in missing.items() if n > 0}
         n_missing = sum(missing.values())
         n_made = sum(kept.n_runs.values()) - n_missing
-        judge = _judge_stages(study, plan, kept, runs, is_unfinished=bool(missing))
+        chain = kept.chain
+        within = chain.n_seeds if is_within(chain, kept.n_seeds) else 0
+        n_seeds = n_compared(chain, kept.n_seeds)
+        judge = StudyJudge(
+            replace(study, chain=chain),
+            list_columns(study.name, chain, kept.parts, kept.kinds),
+            runs,
+            n_seeds,
+            fixed(n_seeds),
+            taken=() if within else tuple(plan.reported_seeds),
+            is_unfinished=bool(missing),
+            within=within,
+        )
         baselines = read_baselines(folder, kept.baselines, judge.columns)
         results = collect_results(judge, kept.arms, command=command, baselines=baselines)
         of_stages = ", ".join(f"{n_runs:,} of {stage}" for stage, n_runs in missing.items())
@@ -146,13 +163,6 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
     return replace(results, notes=tuple(notes), sealing=sealing)
 
 
-def _earlier_command(folder: Path) -> str:
-    """Return the command of the results in a folder; empty without any."""
-    try:
-        earlier = read_json_object(folder / RESULTS, CheckpointError)
-    except FileNotFoundError:
-        return ""
-    return str(earlier.get("reproduction", {}).get("command", ""))
 
 
 def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, int, int]:
@@ -186,24 +196,6 @@ def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, 
     return judge, reached.n_missing, n_made
 
 
-def _judge_stages(
-    study: Study, plan: StudyPlan, kept: Kept, runs: Runs, *, is_unfinished: bool
-) -> StudyJudge:
-    """Return the judge of a study with stages."""
-    chain = kept.chain
-    columns = list_columns(study.name, chain, kept.parts, kept.kinds)
-    within = chain.n_seeds if is_within(chain, kept.n_seeds) else 0
-    n_seeds = n_compared(chain, kept.n_seeds)
-    return StudyJudge(
-        replace(study, chain=chain),
-        columns,
-        runs,
-        n_seeds,
-        fixed(n_seeds),
-        taken=() if within else tuple(plan.reported_seeds),
-        is_unfinished=is_unfinished,
-        within=within,
-    )
 
 
 SCORE_ON = "data.score_on"
@@ -233,6 +225,16 @@ def collect_results(
             for seconds in (arm.costs.training_seconds,)
         ]
 
+    chain, scored_on = study.chain, "test split of the text, over pre-trainings"
+    if chain is None:
+        scored_on = study.scoring.describe(study.arms[0].loaded.recipe)
+    elif chain.finetunes:
+        by_test = [stage.name for stage in chain.stages if stage.settings.get(SCORE_ON) == "test"]
+        beside = f" (test sets of {', '.join(by_test)})" if by_test else ""
+        over = f"each pre-training by the {chain.nested} of its fine-tunings"
+        if judge.within or chain.n_seeds == 1:
+            over = f"over {'fine-tunings of one pre-training' if judge.within else 'pre-trainings'}"
+        scored_on = f"development sets of the tasks{beside}, {over}"
     judged = judge.first()
     hypothesis = study.question.hypothesis
     return Results(
@@ -240,7 +242,7 @@ def collect_results(
         title=study.title,
         metric=primary.metric,
         split="test" if study.chain else study.scoring.split,
-        scored_on=_scored_on(study, within=bool(judge.within)),
+        scored_on=scored_on,
         match=study.match,
         baseline=arms[0].name,
         n_seeds=judge.n_seeds,
@@ -300,7 +302,10 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
     names = sorted({primary, *others, LOSS})
     # Curves of a study with stages would only be of its pre-training.
     curves = [read_curves(seed, run.path, names) for seed, run in finished if is_plain]
-    by_metric = curves_by_metric(curves)
+    by_metric: dict[str, tuple[Curve, ...]] = {}
+    for validation, _ in curves:
+        for name, curve in validation.items():
+            by_metric[name] = (*by_metric.get(name, ()), curve)
     tuned: dict[str, None] = {}
     tunings = []
     for stage, runs in stages.items():
@@ -332,7 +337,7 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
         tuned=tuple(tuned),
         curves=by_metric.pop(primary, ()),
         further_curves=by_metric,
-        training_curves=tuple(curve.training for curve in curves if curve.training is not None),
+        training_curves=tuple(training for _, training in curves if training is not None),
         recipe=next((path.read_text("utf-8") for path in recipes if path.is_file()), ""),
         further={name: scores.get(name, {}) for name in others if is_plain or name in scores},
         probes=records[0].get("probes", {}) if records and is_plain else {},
@@ -363,18 +368,6 @@ def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | N
     return total
 
 
-def _scored_on(study: Study, *, within: bool) -> str:
-    chain = study.chain
-    if chain is None:
-        return study.scoring.describe(study.arms[0].loaded.recipe)
-    if not chain.finetunes:
-        return "test split of the text, over pre-trainings"
-    by_test = [stage.name for stage in chain.stages if stage.settings.get(SCORE_ON) == "test"]
-    beside = f" (test sets of {', '.join(by_test)})" if by_test else ""
-    over = f"each pre-training by the {chain.nested} of its fine-tunings"
-    if within or chain.n_seeds == 1:
-        over = "over fine-tunings of one pre-training" if within else "over pre-trainings"
-    return f"development sets of the tasks{beside}, {over}"
 
 
 def _scorecard(
@@ -435,7 +428,12 @@ def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
             continue
         recipe = read_run_recipe(done.path / RUN_RECIPE)
         data = shared.of(recipe)
-        files[stage.name] = _keep(folder, data)
+        key = content_key("baselines", data.checksums["train"], data.checksums["test"])
+        path = folder / _KEPT / f"{key[:16]}.json"
+        files[stage.name] = path.name
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, json.dumps(_baseline_scores(data), indent=1) + "\n")
         batches = example_batches(recipe, data.train)
         for cut in describe_cuts(batches.split, batches.rule)[:1]:
             cuts[stage.name] = f"{stage.name}: {cut}."
@@ -470,12 +468,8 @@ def read_baselines(
     return by_baseline
 
 
-def _keep(folder: Path, data: Data) -> str:
-    """Score the baselines on data, unless kept already; return the name of the file."""
-    key = content_key("baselines", data.checksums["train"], data.checksums["test"])
-    path = folder / _KEPT / f"{key[:16]}.json"
-    if path.is_file():
-        return path.name
+def _baseline_scores(data: Data) -> dict[str, dict[str, float]]:
+    """Score the baselines on data, by baseline, part and metric."""
     baselines = BaselineScores(lambda: trained_examples(data))
     by_baseline: dict[str, dict[str, float]] = {}
     parts = of_tasks(data.test or data.train).parts
@@ -492,9 +486,7 @@ def _keep(folder: Path, data: Data) -> str:
     for scores in by_baseline.values():
         of_parts = [score for name, score in scores.items() if ":" not in name]
         scores[""] = sum(of_parts) / len(of_parts)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, json.dumps(by_baseline, indent=1) + "\n")
-    return path.name
+    return by_baseline
 
 
 def describe_reproduction(

@@ -44,16 +44,13 @@ WATCHED = "/"
 _PLACE = ("step", "tokens", "seconds")
 
 
-@dataclass(frozen=True)
-class RunCurves:
-    """The validation curves of a run by metric, and its training loss curve."""
-
-    validation: Mapping[str, Curve] = field(default_factory=dict)
-    training: Curve | None = None
 
 
-def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
-    """Read the validation curves of a run in these metrics, and its training loss.
+
+def read_curves(
+    seed: int, run: Path, metrics: Sequence[str]
+) -> tuple[dict[str, Curve], Curve | None]:
+    """Return the validation curves of a run in these metrics, by name, and its training loss.
 
     Watched texts' metrics are read, too. The training loss at an evaluation is the mean over the
     steps since the previous one, from the logged lines.
@@ -79,16 +76,9 @@ def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
         if begin > previous:
             means.append((line, total / (begin - previous)))
         begin = line["step"]
-    return RunCurves(curves, _curve(seed, means) if means else None)
+    return curves, _curve(seed, means) if means else None
 
 
-def curves_by_metric(runs: Sequence[RunCurves]) -> dict[str, tuple[Curve, ...]]:
-    """Group the validation curves of runs by metric."""
-    by_metric: dict[str, tuple[Curve, ...]] = {}
-    for run in runs:
-        for name, curve in run.validation.items():
-            by_metric[name] = (*by_metric.get(name, ()), curve)
-    return by_metric
 
 
 def _curve(seed: int, points: Sequence[tuple[Mapping[str, Any], float]]) -> Curve:

@@ -92,28 +92,28 @@ def check_agree(runs: Sequence[Recorded]) -> None:
             before, now = (getattr(record.recipe.objective, field, "") for record in (first, run))
             if before != now:
                 raise ConfigError(f"{both}: objective.{field} = {before} and {now} {why}")
+        sides = first.recipe.data, run.recipe.data
+        differing = [
+            name
+            for name in DataConfig.model_fields
+            if name not in _OF_BATCHES and getattr(sides[0], name) != getattr(sides[1], name)
+        ]
         for name, what in _NAMES.items():
-            if first.checksums.get(name) != run.checksums.get(name):
-                why = _why(first.recipe.data, run.recipe.data, of_tokenizer=name == "tokenizer")
-                raise ConfigError(f"{both}: their {what} differ, {why}")
+            if first.checksums.get(name) == run.checksums.get(name):
+                continue
+            of_tokenizer = name == "tokenizer"
+            decisive = [key for key in differing if (key in _OF_TOKENIZER) == of_tokenizer]
+            if of_tokenizer:
+                decisive = decisive or differing  # a tokenizer is trained on the text
+            why = " and ".join(
+                ", ".join(setting_in_words(f"data.{key}", getattr(side, key)) for key in decisive)
+                for side in sides
+            )
+            if not decisive:
+                why = "though their settings are equal: a file has changed between them"
+            raise ConfigError(f"{both}: their {what} differ, {why}")
 
 
-def _why(first: DataConfig, second: DataConfig, *, of_tokenizer: bool) -> str:
-    """Name the settings in which the texts of two runs, or their tokenizers, differ."""
-    names = [
-        name
-        for name in DataConfig.model_fields
-        if name not in _OF_BATCHES and getattr(first, name) != getattr(second, name)
-    ]
-    decisive = [name for name in names if (name in _OF_TOKENIZER) == of_tokenizer]
-    if of_tokenizer:
-        decisive = decisive or names  # a tokenizer is trained on the text
-    if not decisive:
-        return "though their settings are equal: a file has changed between them"
-    return " and ".join(
-        ", ".join(setting_in_words(f"data.{name}", getattr(side, name)) for name in decisive)
-        for side in (first, second)
-    )
 
 
 RUNS = "runs.json"
@@ -127,8 +127,6 @@ _ONE_RUN = (
 _UNSEALED = Sealing(why_not="its runs were there before they were compared")
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that may differ within an arm."""
-Arms = Mapping[str, Mapping[int, Recorded]]
-"""Runs of each arm by seed."""
 
 
 class _FinishedRuns(Typed):
@@ -153,7 +151,14 @@ def compare_runs(
     runs = [_read(path) for path in paths]
     check_agree(runs)
     arms = _group(runs)
-    folder = _find_folder(name_arms(arms), paths, out)
+    wanted = [resolved(path) for path in paths]
+
+    def is_usable(folder: Path) -> bool:
+        return read_paths(folder) == wanted if (folder / RUNS).is_file() else is_free(folder)
+
+    if out is not None and not is_usable(out):
+        raise ConfigError(f"{out} holds other files: give another --out")
+    folder = out or next(filter(is_usable, folders_named(name_arms(arms))))
     firsts = tuple(next(iter(by_seed.values())).arm(name) for name, by_seed in arms.items())
     *others, last = arms
     title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
@@ -171,13 +176,16 @@ def compare_runs(
             return _find(arms[name][seed], runs[0], kept[name, seed])
 
         unscored = {index: key for index, key in enumerate(kept, 1) if not find(*key).test}
-        texts = _read_texts(folder)
+        try:
+            texts = read_typed(folder / RUNS, _FinishedRuns, ConfigError).texts
+        except (FileNotFoundError, ConfigError):
+            texts = None
         if texts is None or unscored:
             data = prepare_data(runs[0].recipe)
             if data.checksums != runs[0].checksums:
                 raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
             texts = list_text_caveats(dict.fromkeys(arms, data), columns[0].metric)
-            listed = _FinishedRuns(runs=[str(resolved(path)) for path in paths], texts=texts)
+            listed = _FinishedRuns(runs=list(map(str, wanted)), texts=texts)
             write_json(folder / RUNS, listed.model_dump())
             for position, (name, seed) in unscored.items():
                 run = arms[name][seed]
@@ -201,13 +209,18 @@ def compare_runs(
             facts[number] = arm.model_copy(update={"mismatch": mismatch})
         results = collect_results(judge, facts, command=command)
         elsewhere = judge.elsewhere
-    notes = (
-        *(() if results.has_verdicts else (_ONE_RUN,)),
-        *other_settings(firsts),
-        *_lengthened(arms),
-        *list_caveats(texts, results.metric, elsewhere),
-    )
-    return replace(results, notes=notes, sealing=_UNSEALED), folder
+    notes = [*(() if results.has_verdicts else (_ONE_RUN,)), *other_settings(firsts)]
+    for name, by_seed in arms.items():
+        for seed, run in by_seed.items():
+            which = name if len(by_seed) == 1 else f"{name}, seed {seed},"
+            notes += [
+                f"{which} was lengthened from {event.from_steps:,} to {event.to_steps:,} steps at "
+                f"step {event.at_step:,}, and keeps the warm-up and the evaluations of the shorter "
+                "run."
+                for event in read_lengthenings(run.path / RECIPE)
+            ]
+    notes += list_caveats(texts, results.metric, elsewhere)
+    return replace(results, notes=tuple(notes), sealing=_UNSEALED), folder
 
 
 def read_paths(folder: Path) -> list[Path]:
@@ -247,34 +260,18 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
             )
         arm[seed] = run
     firsts = [next(iter(arm.values())).path for arm in by_recipe.values()]
-    names = list(map(_short_name, firsts))
+    names = []
+    for path in map(resolved, firsts):
+        # A study's run is named by its arm, any other by its folder.
+        _, _, name = path.parent.name.partition("-")
+        names.append(name if name and path.name.startswith("seed-") else path.name)
     if len(set(names)) < len(names):
         names = list(map(str, firsts))
     return dict(zip(names, by_recipe.values(), strict=True))
 
 
-def _short_name(path: Path) -> str:
-    """Name a run by its folder, and a study's run by its arm."""
-    folder = resolved(path)
-    _, _, arm = folder.parent.name.partition("-")
-    return arm if arm and folder.name.startswith("seed-") else folder.name
 
 
-def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:
-    """Return the folder ``out``, or the first that is free or holds the comparison of these runs.
-
-    Raises ConfigError if ``out`` holds other files.
-    """
-    wanted = [resolved(path) for path in paths]
-
-    def is_usable(folder: Path) -> bool:
-        if (folder / RUNS).is_file():
-            return read_paths(folder) == wanted
-        return is_free(folder)
-
-    if out is not None and not is_usable(out):
-        raise ConfigError(f"{out} holds other files: give another --out")
-    return out or next(filter(is_usable, folders_named(name)))
 
 
 def _scored(run: Recorded, first: Recorded) -> Recipe:
@@ -311,22 +308,5 @@ def _mark(run: Recorded) -> dict[str, str]:
     return {"record_sha256": hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()}
 
 
-def _read_texts(folder: Path) -> list[str] | None:
-    """Read the notes on the text of a comparison; None without any yet."""
-    try:
-        return read_typed(folder / RUNS, _FinishedRuns, ConfigError).texts
-    except (FileNotFoundError, ConfigError):
-        return None
 
 
-def _lengthened(arms: Arms) -> Iterator[str]:
-    """Yield a note on each lengthened run."""
-    for name, runs in arms.items():
-        for seed, run in runs.items():
-            which = name if len(runs) == 1 else f"{name}, seed {seed},"
-            for event in read_lengthenings(run.path / RECIPE):
-                yield (
-                    f"{which} was lengthened from {event.from_steps:,} to {event.to_steps:,} steps "
-                    f"at step {event.at_step:,}, and keeps the warm-up and the evaluations of the "
-                    "shorter run."
-                )

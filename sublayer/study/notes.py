@@ -20,9 +20,10 @@ from sublayer.study.stage_recipes import Kept
 from sublayer.study.stages import PRETRAINING, explain_nesting
 
 
-def describe_planned(budgets: Sequence[ArmBudget]) -> str:
-    """Format the largest differences of planned budgets."""
-    return describe_excesses([budget.planned for budget in budgets]) or "equal to half a percent"
+
+
+_FACTS = ("device", "gpu", "processor", "instructions")
+"""Facts about a machine that may change the rounding of sums."""
 
 
 def list_notes(
@@ -49,7 +50,18 @@ def list_notes(
             "gives an interval."
         )
     notes += _explain_choices(judge, trials, kept.tuning_number if kept else 0)
-    notes += _explain_collapses(results)
+    card = results.scorecard
+    collapsed = [
+        f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
+        for row in (card.rows if card else ())
+        for column in (card.columns if card else ())
+        if (cell := row.cells.get(column.name)) is not None and cell.n_collapsed
+    ]
+    if collapsed:
+        notes.append(
+            f"Collapsed runs, which give the same answer to every example: {'; '.join(collapsed)}. "
+            f"A difference from such a mean is no difference in skill. What helps: {REMEDY}."
+        )
     chosen = []
     # If the last checkpoint is kept, none is selected.
     if {str(arm.loaded.recipe.train.best_by) for arm in study.arms} != {"last"}:
@@ -73,7 +85,24 @@ def list_notes(
             f"Runs were made on a cluster ({', '.join(plan.clusters)}), whose nodes may have had "
             "other work to do: seconds and tokens/s are not those of a run alone."
         )
-    return [*notes, *_list_differing_machines(judge)]
+    # Records of earlier versions name no instructions.
+    by_machine: dict[str, Counter[str]] = {}
+    for (arm, stage), stage_runs in judge.runs.items():
+        for _, outcome in stage_runs.seeded():
+            if outcome.record is not None:
+                facts = outcome.record["machine"]
+                machine = ", ".join(str(facts[fact]) for fact in _FACTS if facts.get(fact))
+                by_machine.setdefault(machine, Counter())[f"{arm}, {stage}" if kept else arm] += 1
+    if len(by_machine) > 1:
+        parts = [
+            f"{machine}: {', '.join(f'{n} of {name}' for name, n in counts.items())}"
+            for machine, counts in by_machine.items()
+        ]
+        notes.append(
+            "Runs were made on different machines, whose rounding may differ: "
+            f"{'; '.join(parts)}."
+        )
+    return notes
 
 
 def list_caveats(texts: Sequence[str], metric: Metric, elsewhere: Sequence[str]) -> list[str]:
@@ -130,17 +159,16 @@ def list_text_caveats(
 
 def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
     """Name the arms whose text or tokenizer differs from their baseline's."""
-    digests = {name: _digest(text, what) for name, text in data.items()}
+    digests = {name: text.checksums.get(what) for name, text in data.items()}
+    for name, text in data.items():
+        for split in text.splits():
+            if split.name == what and isinstance(split, TaskSplit):
+                digests[name] = split.examples_digest
     first, *_ = data
     others = [name for name in data if digests[name] != digests[against.get(name, first)]]
     return ", ".join(others)
 
 
-def _digest(data: Data, what: str) -> str:
-    for split in data.splits():
-        if split.name == what and isinstance(split, TaskSplit):
-            return split.examples_digest
-    return data.checksums[what]
 
 
 def _explain_choices(
@@ -180,20 +208,6 @@ def _explain_choices(
         )
 
 
-def _explain_collapses(results: Results) -> Iterator[str]:
-    """Yield a note on collapsed runs, whose scores show no skill."""
-    card = results.scorecard
-    collapsed = [
-        f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
-        for row in (card.rows if card else ())
-        for column in (card.columns if card else ())
-        if (cell := row.cells.get(column.name)) is not None and cell.n_collapsed
-    ]
-    if collapsed:
-        yield (
-            f"Collapsed runs, which give the same answer to every example: {'; '.join(collapsed)}. "
-            f"A difference from such a mean is no difference in skill. What helps: {REMEDY}."
-        )
 
 
 def edges(
@@ -223,27 +237,5 @@ def edges(
                 )
 
 
-_FACTS = ("device", "gpu", "processor", "instructions")
-"""Facts about a machine that may change the rounding of sums."""
 
 
-def _list_differing_machines(judge: StudyJudge) -> list[str]:
-    """Return a note for runs on different machines.
-
-    Records of earlier versions name no instructions.
-    """
-    by_machine: dict[str, Counter[str]] = {}
-    for (arm, stage), stage_runs in judge.runs.items():
-        for _, outcome in stage_runs.seeded():
-            if outcome.record is not None:
-                machine = outcome.record["machine"]
-                name = ", ".join(str(machine[fact]) for fact in _FACTS if machine.get(fact))
-                who = f"{arm}, {stage}" if judge.study.chain else arm
-                by_machine.setdefault(name, Counter())[who] += 1
-    if len(by_machine) < 2:
-        return []
-    parts = [
-        f"{machine}: {', '.join(f'{n} of {arm}' for arm, n in counts.items())}"
-        for machine, counts in by_machine.items()
-    ]
-    return [f"Runs were made on different machines, whose rounding may differ: {'; '.join(parts)}."]

@@ -32,6 +32,7 @@ from sublayer.study.budget.expected import run_disk
 from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
 from sublayer.study.collect import keep_baselines, results_of_folder
 from sublayer.study.columns import list_columns, primary_column, study_metrics
+from sublayer.study.comparisons import describe_excesses
 from sublayer.study.definition import (
     OptionedStudy,
     Options,
@@ -48,7 +49,7 @@ from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
 from sublayer.study.inspection import draw_samples, sample_of
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.run import SharedData
-from sublayer.study.notes import describe_planned, list_text_caveats
+from sublayer.study.notes import list_text_caveats
 from sublayer.study.plan_file import About, Request, read_plan
 from sublayer.study.results import Results
 from sublayer.study.runs import RunFinder, RunMaker, finder_of_chain, finder_of_plan, has_ended
@@ -69,27 +70,6 @@ from sublayer.tasks.registry import TASKS, locate_files
 from sublayer.training.world import World
 
 
-def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
-    """Refuse options without effect on existing runs, and other sources next to runs."""
-    run = next(source for source in sources if is_run(source))
-    for source in sources:
-        if not Path(source).exists() and source not in shipped_recipes():
-            raise ConfigError(f"{describe_absence(source)}: name a run that has ended")
-        check_rules(
-            "",
-            (
-                not is_run(source),
-                f"{run} is a run and {source} is not: compare recipes, or the folders of runs that "
-                "have ended; sublayer report shows a comparison",
-            ),
-        )
-    given = command_line([], overrides, replace(options, device=None)).split()[2:]
-    given += ["--resume"] if options.resume else []
-    check_rules(
-        "", (given, f"runs that exist are compared as they are: leave out {' '.join(given)}")
-    )
-
-
 def check_study(study: Study, *, n_trials: int = 1) -> None:
     """Raise ConfigError for a study without a valid comparison, before a text is read.
 
@@ -98,7 +78,25 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
     arms, chain = [arm.name for arm in study.arms], study.chain
     seeds = "0 to N - 1, with --seeds N" + (", or from --first-seed on" if chain is None else "")
     if chain is None:
-        _check_metrics(study, arms)
+        metric, *others = study_metrics(study)
+        names = [metric.name, *(other.name for other in others)]
+        for title, scores in study.published.items():
+            check_choice(f"{study.name}: published: ", "arm", title, arms)
+            deviations = [f"{name}:{DEVIATION}" for name in names if name in scores]
+            for name in scores:
+                where = f"{study.name}: published of {title}: "
+                check_choice(where, "metric", name, names + deviations)
+        check_question(study, metric, names[1:])
+        for arm in study.arms:
+            patience = arm.loaded.recipe.train.patience
+            check_rules(
+                f"arm {arm.name}",
+                (
+                    patience is not None and study.match != "none",
+                    f"train.patience = {patience} ends runs at steps of their own, and budgets are "
+                    f"matched by {study.match}: leave it out, or give --match none",
+                ),
+            )
     check_rules(
         "",
         (
@@ -124,32 +122,20 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
                     f"data.split = {data.split} has none: give such as 98/1/1",
                 ),
             )
-    if chain is not None:
-        _check_stages(study, chain)
-
-
-def _check_metrics(study: Study, arms: Sequence[str]) -> None:
-    """Raise ConfigError if arms of a plain study lack its metrics."""
-    metric, *others = study_metrics(study)
-    names = [metric.name, *(other.name for other in others)]
-    for title, scores in study.published.items():
-        check_choice(f"{study.name}: published: ", "arm", title, arms)
-        deviations = [f"{name}:{DEVIATION}" for name in names if name in scores]
-        for name in scores:
-            check_choice(
-                f"{study.name}: published of {title}: ", "metric", name, names + deviations
+    if chain is None:
+        return
+    for spec in chain.stages:
+        try:
+            for task in spec.tasks if chain.data is not None else ():
+                locate_files(TASKS[task], chain.data)
+        except DataError as error:
+            raise DataError(f"stage {spec.name}: {error}") from None
+        for name in arms:
+            settings = chain.settings_of(name, spec)
+            check_rules(
+                f"{study.name}: stage {spec.name}",
+                *((key in settings, f"it has {key}: {why}") for key, why in _OF_RUNS.items()),
             )
-    check_question(study, metric, names[1:])
-    for arm in study.arms:
-        patience = arm.loaded.recipe.train.patience
-        check_rules(
-            f"arm {arm.name}",
-            (
-                patience is not None and study.match != "none",
-                f"train.patience = {patience} ends runs at steps of their own, and budgets are "
-                f"matched by {study.match}: leave it out, or give --match none",
-            ),
-        )
 
 
 _OF_RUNS = {
@@ -158,39 +144,6 @@ _OF_RUNS = {
     "init.run": "it starts from the stage before it: leave it out",
 }
 """Settings that no stage may have, and the reasons."""
-
-
-def _check_stages(study: Study, chain: Chain) -> None:
-    for spec in chain.stages:
-        try:
-            for name in spec.tasks if chain.data is not None else ():
-                locate_files(TASKS[name], chain.data)
-        except DataError as error:
-            raise DataError(f"stage {spec.name}: {error}") from None
-        for arm in study.arms:
-            settings = chain.settings_of(arm.name, spec)
-            check_rules(
-                f"{study.name}: stage {spec.name}",
-                *((key in settings, f"it has {key}: {why}") for key, why in _OF_RUNS.items()),
-            )
-
-
-def check_texts(study: Study, data: Mapping[str, Data]) -> None:
-    """Raise ConfigError if an arm's text has nothing in the scored split.
-
-    Raises DataError if the split has nothing for the study's metric, or is too short for its
-    inspection.
-    """
-    for text in data.values():
-        if study.scoring.find(text) is None:
-            raise ConfigError(f"the text of {' and '.join(text.train.sources)} {NO_TEST}")
-    metric = study_metrics(study)[0]
-    for arm in study.arms:
-        split = study.scoring.split_of(data[arm.name])
-        if study.metric is not None and not metric.has_items(split):
-            raise DataError(f"metric = {metric.name}: {metric.items}")
-        if study.inspecting is not None:
-            sample_of(arm.loaded.recipe, split, study.inspecting)
 
 
 def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
@@ -202,35 +155,6 @@ def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
     study.question.spread_of(study.name, metric)
     for name in study.question.also:
         check_choice(f"{study.name}: also: ", "further metric", name, others)
-
-
-def check_disk(
-    recipes: StageRecipes,
-    arms: Sequence[Arm],
-    data: Mapping[str, Data],
-    kept: Kept,
-    folder: Path,
-    jobs: int,
-) -> None:
-    """Raise ConfigError if the models of all runs do not fit on the disk.
-
-    ``jobs`` runs in parallel also have checkpoints. Files of the same runs are not counted twice.
-    """
-    needed, largest = 0, 0
-    for name, planned in planned_recipes(recipes, arms, data, kept).items():
-        disks = [run_disk(*sized) for sized in planned]
-        largest = max(largest, *(peak for peak, _ in disks))
-        needed += kept.n_runs[name] * max(scored for _, scored in disks)
-    needed += min(jobs, sum(kept.n_runs.values())) * largest
-    folders = set(kept.folders(folder).values())
-    files = (path for run in folders for path in run.rglob("*") if path.is_file())
-    needed -= sum(path.stat().st_size for path in files)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise ConfigError(
-            f"the models of all runs take {format_bytes(needed)} of disk, and {format_bytes(free)} "
-            "are free: give another --out, fewer --seeds or --finetunings"
-        )
 
 
 def planned_recipes(
@@ -295,6 +219,16 @@ def list_header(
     length = count(steps[0], "step")
     if min(steps) < max(steps):
         length = f"{min(steps):,} to {max(steps):,} steps"
+    placement = Place(choose_device(computing.device), World(rank=0, size=1))
+    expected, total_s = "known after the first run", 0.0
+    for arm, n_steps in zip(arms, steps, strict=True):
+        step_s = recall_run_pace(measures.resolve(absolute_paths(arm.loaded.recipe)), placement)
+        # This machine's pace differs from a cluster node's.
+        if step_s is None or computing.cluster is not None:
+            break
+        total_s += n_runs * n_steps * step_s / len(arms) / min(computing.jobs, n_runs)
+    else:
+        expected = f"about {format_seconds(total_s)} for all runs, scoring aside"
     rows = [
         ("arms", names),
         ("runs", f"{runs}{computing.where}"),
@@ -304,7 +238,7 @@ def list_header(
         ("length", f"{length} a run"),
         *_budgets(arms, measures, rule, steps),
         ("folder", str(folder)),
-        ("expected", _expected(arms, steps, measures, n_runs, computing)),
+        ("expected", expected),
     ]
     return lay_out(rows)
 
@@ -349,32 +283,15 @@ def _budgets(
     budgets = plan_budgets(arms, list(map(measures.model, arms)), steps, rule)
     compared = [budget for budget in budgets if budget.against is not None]
     if len(compared) > _MOST_ARMS:
-        return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
+        largest = describe_excesses([budget.planned for budget in compared])
+        text = f"{largest or 'equal to half a percent'}: sublayer plan shows each arm"
+        return [("budgets", text)]
     rows: Rows = []
     for budget in compared:
         shares = [f"{name} {format_share(share)}" for name, share in budget.planned.shares.items()]
         text = f"{budget.arm}: {', '.join(shares)} against {budget.against}"
         rows.append(("" if rows else "budgets", text))
     return rows
-
-
-def _expected(
-    arms: Sequence[Arm],
-    steps: Sequence[int],
-    measures: Measures,
-    n_runs: int,
-    computing: Computing,
-) -> str:
-    placement = Place(choose_device(computing.device), World(rank=0, size=1))
-    total_s = 0.0
-    for arm, n_steps in zip(arms, steps, strict=True):
-        resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
-        step_s = recall_run_pace(resolved, placement)
-        # This machine's pace differs from a cluster node's.
-        if step_s is None or computing.cluster is not None:
-            return "known after the first run"
-        total_s += n_runs * n_steps * step_s / len(arms) / min(computing.jobs, n_runs)
-    return f"about {format_seconds(total_s)} for all runs, scoring aside"
 
 
 def run_study(
@@ -385,8 +302,23 @@ def run_study(
     Two or more existing runs are compared as they are. Failed runs are part of the results. Raises
     ConfigError and DataError before any training, and Interrupted during it.
     """
-    if len(sources) > 1 and any(map(is_run, sources)):
-        check_runs(sources, overrides, options)
+    run = next(filter(is_run, sources), None)
+    if len(sources) > 1 and run is not None:
+        for source in sources:
+            if not Path(source).exists() and source not in shipped_recipes():
+                raise ConfigError(f"{describe_absence(source)}: name a run that has ended")
+            check_rules(
+                "",
+                (
+                    not is_run(source),
+                    f"{run} is a run and {source} is not: compare recipes, or the folders of runs "
+                    "that have ended; sublayer report shows a comparison",
+                ),
+            )
+        given = command_line([], overrides, replace(options, device=None)).split()[2:]
+        given += ["--resume"] if options.resume else []
+        idle = " ".join(given)
+        check_rules("", (given, f"runs that exist are compared as they are: leave out {idle}"))
         return compare_runs([Path(source) for source in sources], options.out, options.device)
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     runner = _Runner(study, options, sources, overrides)
@@ -447,7 +379,15 @@ class _Runner:
         asked, extensions = self._asked, options.extend or 0
         looks, seeds = asked.looks, asked.seeds
         metric, *_ = study_metrics(study)
-        check_texts(study, data)
+        for text in data.values():
+            if study.scoring.find(text) is None:
+                raise ConfigError(f"the text of {' and '.join(text.train.sources)} {NO_TEST}")
+        for arm in study.arms:
+            split = study.scoring.split_of(data[arm.name])
+            if study.metric is not None and not metric.has_items(split):
+                raise DataError(f"metric = {metric.name}: {metric.items}")
+            if study.inspecting is not None:
+                sample_of(arm.loaded.recipe, split, study.inspecting)
         n_runs = len(study.arms) * (asked.n_tuning + asked.n_seeds)
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs)
@@ -501,10 +441,25 @@ class _Runner:
         check_question(study, primary.metric, others)
         margin = study.question.margin_of(study.name, primary.metric)
         folder.state_margin(margin, primary.metric.factor)
-        check_disk(recipes, arms, data, kept, self._path, self._options.jobs)
-        planned = planned_recipes(recipes, arms, data, kept).values()
+        planned = planned_recipes(recipes, arms, data, kept)
         n_runs = sum(kept.n_runs.values())
-        computing.check_recipes([recipe for stage in planned for recipe in stage], n_runs)
+        # Runs in parallel also have checkpoints. Files of the same runs are not counted twice.
+        n_parallel, largest = min(self._options.jobs, n_runs), 0
+        needed = 0
+        for name, sized_recipes in planned.items():
+            disks = [run_disk(*sized) for sized in sized_recipes]
+            largest = max(largest, *(peak for peak, _ in disks))
+            needed += kept.n_runs[name] * max(scored for _, scored in disks)
+        needed += n_parallel * largest
+        for run in set(kept.folders(self._path).values()):
+            needed -= sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
+        free = shutil.disk_usage(self._path).free
+        if needed > free:
+            raise ConfigError(
+                f"the models of all runs take {format_bytes(needed)} of disk, and "
+                f"{format_bytes(free)} are free: give another --out, fewer --seeds or --finetunings"
+            )
+        computing.check_recipes([sized for stage in planned.values() for sized in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
         header = list_stages_header(arms, measures, self._study.match, kept, computing, self._path)

@@ -366,12 +366,13 @@ def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_pat
     lines[2]["bits_per_byte"] = 2.0
     text = "".join(json.dumps({**line, "tokens": 7, "seconds": 1.5}) + "\n" for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
-    curves = read_curves(3, tmp_path, ["loss", "bits_per_byte", "mlm_accuracy"])
+    validation, training = read_curves(3, tmp_path, ["loss", "bits_per_byte", "mlm_accuracy"])
     # Two steps of 4.0 and three of 3.0.
-    assert curves.training.values == pytest.approx((3.4, 2.0))
-    assert curves.validation.keys() == {"loss", "bits_per_byte"}
-    assert curves.validation["loss"].values == (3.5, 2.5)
-    assert curves.validation["bits_per_byte"].steps == (5,)
+    assert training is not None
+    assert training.values == pytest.approx((3.4, 2.0))
+    assert validation.keys() == {"loss", "bits_per_byte"}
+    assert validation["loss"].values == (3.5, 2.5)
+    assert validation["bits_per_byte"].steps == (5,)
 
 
 def foreseen(looks: Looks, margin: float) -> tuple[float, int | None]:
