@@ -145,9 +145,7 @@ def verify_study(folder: Path) -> Verification:
     if seals:  # changes of the plan without a seal, or sealed after the first run
         content = read_toml(folder / PLAN, ConfigError)
         for part, text in list_alterations(content, seals, stage_texts):
-            deviations.append(
-                Deviation(f"{PARTS.get(part, part) or 'seal'} altered", PLAN, text)
-            )
+            deviations.append(Deviation(f"{PARTS.get(part, part) or 'seal'} altered", PLAN, text))
         for part, text in list_additions(seals):
             if part not in ADDED:
                 kind = f"{PARTS.get(part, part)} changed after the first run"
@@ -184,10 +182,6 @@ def verify_study(folder: Path) -> Verification:
         judged_by_other_code=(other_code if code and code.get("sha256") != code_sha256() else None),
         deviations=tuple(dict.fromkeys(deviations)),
     )
-
-
-
-
 
 
 def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Deviation]:
@@ -247,8 +241,8 @@ def _planned_runs(
     finder = finder_of_chain(folder, kept.model_copy(update={"n_seeds": most}))
     for stage in kept.chain.stages:
         finder.choose(stage.name)
-        trials = kept.trials[stage.name]
-        for fact, trial in itertools.product(kept.arms, trials if len(trials) > 1 else ()):
+        tried = kept.trials[stage.name]
+        for fact, trial in itertools.product(kept.arms, tried if len(tried) > 1 else ()):
             path = finder.path(fact.name, stage.name, 0, kept.tuning_number, trial)
             planned[path] = _Planned(fact.name, False, reads_texts=False)
     # A selected trial is compared, too.
@@ -262,10 +256,12 @@ def _planned_runs(
             if finder.lost(arm.name, name, seed, number):
                 continue
             is_first, settings = name == PRETRAINING, {**settled.settings, "train.seed": seed}
-            is_planned = is_first and not part.start
-            recipe = _laid_over(arm.loaded.recipe, settings) if is_planned else None
+            laid_over = _laid_over(arm.loaded.recipe, settings)
+            follows = not is_first or bool(part.start)
             path = finder.path(arm.name, name, seed, number)
-            planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe, is_first)
+            planned[path] = _Planned(
+                arm.name, seed < kept.n_seeds, None if follows else laid_over, is_first
+            )
     return planned
 
 
@@ -279,8 +275,6 @@ def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
         heading, _, name = key.partition(".")
         tables[heading][name] = value
     return tables
-
-
 
 
 def _of_number(
@@ -467,8 +461,6 @@ def _differing(old: Any, new: Any, *where: str) -> Iterator[tuple[tuple[str, ...
             yield from _differing(*pair, *where[:-1], f"{where[-1]}[{entry}]")
     elif not _is_close(old, new):
         yield where, old, new
-
-
 
 
 def _is_close(one: Any, other: Any) -> bool:

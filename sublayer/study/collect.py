@@ -34,7 +34,7 @@ from sublayer.study.columns import (
     speed_metric,
     value_of,
 )
-from sublayer.study.comparisons import LOSS, curves_by_metric, read_curves
+from sublayer.study.comparisons import LOSS, read_curves
 from sublayer.study.definition import Study
 from sublayer.study.evidence import StudyJudge, look_reached
 from sublayer.study.inspection import LAYERS, read_layers, read_sample
@@ -47,6 +47,7 @@ from sublayer.study.results import (
     ArmResult,
     Cell,
     Costs,
+    Curve,
     Failure,
     Reproduction,
     Results,
@@ -163,8 +164,6 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
     return replace(results, notes=tuple(notes), sealing=sealing)
 
 
-
-
 def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, int, int]:
     """Return the judge of a plain study, and the numbers of missing and of ended runs.
 
@@ -191,11 +190,8 @@ def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, 
     )
     if not asked.looks:
         return replace(judge, is_unfinished=n_missing > 0), n_missing, n_made
-    reached = look_reached(judge, names, asked.seeds)
-    judge = replace(judge, n_seeds=reached.look, is_unfinished=not reached.is_judged)
-    return judge, reached.n_missing, n_made
-
-
+    look, n_missing, is_judged = look_reached(judge, names, asked.seeds)
+    return replace(judge, n_seeds=look, is_unfinished=not is_judged), n_missing, n_made
 
 
 SCORE_ON = "data.score_on"
@@ -366,8 +362,6 @@ def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | N
             return None
         total += statistics.median(spent)
     return total
-
-
 
 
 def _scorecard(

@@ -44,9 +44,6 @@ WATCHED = "/"
 _PLACE = ("step", "tokens", "seconds")
 
 
-
-
-
 def read_curves(
     seed: int, run: Path, metrics: Sequence[str]
 ) -> tuple[dict[str, Curve], Curve | None]:
@@ -77,8 +74,6 @@ def read_curves(
             means.append((line, total / (begin - previous)))
         begin = line["step"]
     return curves, _curve(seed, means) if means else None
-
-
 
 
 def _curve(seed: int, points: Sequence[tuple[Mapping[str, Any], float]]) -> Curve:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.errors import CheckpointError
-from sublayer.evaluation.items import FromItems, ItemTable, Sums
+from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.files.parsing import Number, Typed, read_typed
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import SCORE, moved_by
@@ -99,7 +99,22 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
         numbers = column.reshape(len(column), -1).astype(np.float64)  # [N, K]
         is_count = np.issubdtype(column.dtype, np.integer)
         for k in range(numbers.shape[1]):
-            slope = _slope(from_items, sums, name, k, is_count=is_count)
+            # The derivative with respect to this sum, by a central difference.
+            total = np.atleast_1d(np.array(sums[name], dtype=np.float64))
+            centre = float(total[k])
+            width = abs(centre) * _STEP
+            if is_count:
+                width = max(1.0, round(width))
+            elif not width:
+                continue
+            low, high = centre - width, centre + width
+            low = centre if low < 0.0 <= centre else low
+            values = []
+            for moved in (low, high):
+                total[k] = moved
+                shaped = total.reshape(np.shape(sums[name])).copy()
+                values.append(from_items.value({**sums, name: shaped}))
+            slope = (values[1] - values[0]) / (high - low)
             if is_count:
                 step = max(step, abs(slope))
             if slope:
@@ -109,24 +124,6 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
         return None
     shares = shares_of(labels, documents)
     return TestUnits(centred, step, table.n_items, n_documents, shares, table.digest)
-
-
-def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bool) -> float:
-    """Compute the derivative of a metric with respect to one sum, by a central difference."""
-    total = np.atleast_1d(np.array(sums[name], dtype=np.float64))
-    step = abs(float(total[k])) * _STEP
-    if is_count:
-        step = max(1.0, round(step))
-    elif not step:
-        return 0.0
-    low, high = float(total[k]) - step, float(total[k]) + step
-    low = float(total[k]) if low < 0.0 <= total[k] else low
-    values = []
-    for moved in (low, high):
-        total[k] = moved
-        shaped = total.reshape(np.shape(sums[name]))
-        values.append(from_items.value({**sums, name: shaped.copy()}))
-    return (values[1] - values[0]) / (high - low)
 
 
 def scores_of(
@@ -235,27 +232,24 @@ def arm_scores(
             [value for scored in by_start[f"{name}{what}"].values() for value in scored]
             for what in (ERROR, "", COLLAPSED)
         )
+        # The standard deviation within pre-trainings, pooled.
+        inner, groups = None, by_start[name].values()
+        freedom = sum(len(group) - 1 for group in groups)
+        if freedom and not within:
+            squares = 0.0
+            for group in groups:
+                mean = statistics.fmean(group)
+                squares += math.fsum((value - mean) ** 2 for value in group)
+            inner = math.sqrt(squares / freedom)
         cells[name] = Cell(
             mean=statistics.fmean(of_seeds.values()),
             sd=statistics.stdev(of_seeds.values()) if len(of_seeds) > 1 else None,
-            inner_sd=None if within else _pooled(by_start[name].values()),
+            inner_sd=inner,
             error=statistics.fmean(errors) if errors else None,
             n_runs=len(every) or len(of_seeds),
             n_collapsed=round(sum(collapsed)),
         )
     return compared, cells
-
-
-def _pooled(groups: Collection[Sequence[float]]) -> float | None:
-    """Return the pooled standard deviation within groups; None if each has one value."""
-    freedom = sum(len(group) - 1 for group in groups)
-    if not freedom:
-        return None
-    squares = 0.0
-    for group in groups:
-        mean = statistics.fmean(group)
-        squares += math.fsum((value - mean) ** 2 for value in group)
-    return math.sqrt(squares / freedom)
 
 
 @dataclass(frozen=True)
@@ -322,27 +316,26 @@ class StudyJudge:
         return self._judged(column, self.values(column, self.scored), margin)
 
     def further(self) -> Iterator[Further]:
-        """Judge the other columns: without verdicts, unless the study asks for them."""
+        """Judge the other columns: without verdicts, unless the study asks for them.
+
+        A metric of a plain study is of the arms that it applies to, and their comparison partners.
+        """
+        study, names = self.study, list(self.scored)
+        pairs = [{name, study.against.get(name, names[0])} for name in names]
         for column in self.columns:
-            values = self.values(column, self._measured(column.metric))
+            measured = names
+            if not self.chain.stages:
+                having = {
+                    arm.name for arm in study.arms if column.metric.has_head(arm.loaded.recipe)
+                }
+                shown = set[str]().union(*(pair for pair in pairs if pair & having))
+                measured = [name for name in names if name in shown]
+            values = self.values(column, measured)
             if column is not self.primary and any(values.values()):
                 judged = self._judged(column, values, None)
-                if column.name not in self.study.question.also:
+                if column.name not in study.question.also:
                     judged = without_verdicts(judged)
                 yield Further(column.metric, judged.differences)
-
-    def _measured(self, metric: Metric) -> list[str]:
-        """Return the arms that a metric applies to, and their comparison partners.
-
-        Other arms have no values and no differences.
-        """
-        names, study = list(self.scored), self.study
-        if self.chain.stages:
-            return names
-        measured = {arm.name for arm in study.arms if metric.has_head(arm.loaded.recipe)}
-        pairs = [{name, study.against.get(name, names[0])} for name in names]
-        shown = set[str]().union(*(pair for pair in pairs if pair & measured))
-        return [name for name in names if name in shown]
 
     def _judged(self, column: Column, values: Values, margin: float | None) -> Judgement:
         question, against = self.study.question, self.study.against
@@ -359,7 +352,21 @@ class StudyJudge:
         contrasts += further_contrasts(question, values, baseline, against)
         n_all = len(contrasts) + self.n_awaited
         n_more = self.n_awaited + len(question.also) * n_all
-        tuned, elsewhere = self._tuned(metric), self._elsewhere(metric)
+        tuned, elsewhere = {}, self._elsewhere(metric)
+        # The trials of the arms whose selection metric is this one.
+        for (arm, _), stage_runs in self.runs.items():
+            if stage_runs.is_chosen_by(metric):
+                ended = {name: loss for name, loss in stage_runs.losses.items() if loss is not None}
+                tuned[arm] = Tuned(
+                    tuple(ended.values()),
+                    self.n_tuning,
+                    compared={
+                        seed: loss
+                        for seed, outcome in stage_runs.seeded()
+                        for loss in trial_losses([outcome], stage_runs.chosen_by)
+                    },
+                    runs=tuple(stage_runs.trial_runs.get(name, ()) for name in ended),
+                )
 
         def judge_at(look: int) -> Judgement:
             family = ContrastFamily(
@@ -399,46 +406,13 @@ class StudyJudge:
             if arm in failed
         }
 
-    def _tuned(self, metric: Metric) -> dict[str, Tuned]:
-        """Return the trials of the arms whose selection metric is this one."""
-        tuned = {}
-        for (arm, _), stage_runs in self.runs.items():
-            if stage_runs.is_chosen_by(metric):
-                ended = {name: loss for name, loss in stage_runs.losses.items() if loss is not None}
-                tuned[arm] = Tuned(
-                    tuple(ended.values()),
-                    self.n_tuning,
-                    compared={
-                        seed: loss
-                        for seed, outcome in stage_runs.seeded()
-                        for loss in trial_losses([outcome], stage_runs.chosen_by)
-                    },
-                    runs=tuple(stage_runs.trial_runs.get(name, ()) for name in ended),
-                )
-        return tuned
-
     def units(self, column: Column, arms: Sequence[str]) -> dict[str, dict[int, TestUnits]]:
         """Return the effects of test units on a column, by arm and compared seed.
 
         A pre-training has the mean effects of its fine-tunings, an average the units of all
         members. Runs without items, or with other items than the first run's, are left out.
         """
-        moved: dict[str, dict[int, TestUnits]] = {}
-        first = None
-        for arm in arms:
-            parts = [
-                (share, self._units(arm, member, metric))
-                for share, member, metric in self._members(column)
-            ]
-            for seed in sorted(set.intersection(*(set(part) for _, part in parts))):
-                units = _joined([(share, part[seed]) for share, part in parts])
-                first = first or units.digest
-                if units.digest == first:
-                    moved.setdefault(arm, {})[seed] = units
-        return moved
-
-    def _members(self, column: Column) -> Iterator[tuple[float, Column | None, str]]:
-        """Yield the members of an average, or the column itself, with share and metric."""
+        members: list[tuple[float, Column | None, str]] = []
         by_name = {column.name: column for column in self.columns}
         for member in column.members:
             names = names_of(member)
@@ -446,9 +420,20 @@ class StudyJudge:
                 title, _, metric = name.partition(":")
                 match = by_name.get(name)
                 share = 1.0 / len(column.members) / len(names)
-                yield share, match or by_name.get(title), "" if match else metric
-        if not column.members:
-            yield 1.0, column, ""
+                members.append((share, match or by_name.get(title), "" if match else metric))
+        moved: dict[str, dict[int, TestUnits]] = {}
+        first = None
+        for arm in arms:
+            parts = [
+                (share, self._units(arm, member, metric))
+                for share, member, metric in members or [(1.0, column, "")]
+            ]
+            for seed in sorted(set.intersection(*(set(part) for _, part in parts))):
+                units = _joined([(share, part[seed]) for share, part in parts])
+                first = first or units.digest
+                if units.digest == first:
+                    moved.setdefault(arm, {})[seed] = units
+        return moved
 
     def _units(self, arm: str, column: Column | None, metric: str) -> dict[int, TestUnits]:
         """Return the effects on a column of one stage, or a metric of it, by compared seed."""
@@ -505,20 +490,12 @@ def run_looks(
     return runs, look
 
 
-@dataclass(frozen=True)
-class Reached:
-    """Progress of a sequential study."""
+def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> tuple[int, int, bool]:
+    """Return the look that a sequential study of ``arms`` has reached.
 
-    look: int
-    """Last look whose runs have all ended; the first if there is none."""
-    n_missing: int
-    """Missing runs of the next look."""
-    is_judged: bool
-    """True if the first look has ended."""
-
-
-def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> Reached:
-    """Return the look that a sequential study of ``arms`` has reached."""
+    It is the last one whose runs have all ended, the first if there is none; then come the number
+    of missing runs of the next look, and whether the first look has ended.
+    """
     ended = {
         arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
         for (arm, _), stage_runs in judge.runs.items()
@@ -529,12 +506,12 @@ def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> Reac
         wanted = set(seeds.compared(look))
         n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
         if n_missing:
-            return Reached(last or look, n_missing, is_judged=last > 0)
+            return last or look, n_missing, last > 0
         last = look
         going_on = _going_on(replace(judge, n_seeds=look, n_awaited=0))
         if not going_on:
             break
-    return Reached(last, 0, is_judged=True)
+    return last, 0, True
 
 
 def _going_on(judge: StudyJudge) -> set[str]:
@@ -567,13 +544,23 @@ def foresee(
     margin = study.question.margin_of(study.name, metric)
     spread, item_error = study.question.spread_of(study.name, metric), 0.0
     whence = "at the spread stated in the study"
+    earlier = None
     try:
-        earlier = None if folder is None else _earlier_spread(folder, metric)
+        earlier = (
+            None if folder is None else read_typed(folder / RESULTS, _Earlier, CheckpointError)
+        )
+    except FileNotFoundError:
+        pass
     except CheckpointError as error:
-        earlier = None
         yield f"the spread of the earlier runs is not used: {error}"
-    if earlier is not None:
-        spread, item_error = earlier
+    sds = [arm.sd for arm in earlier.arms if arm.sd] if earlier is not None else []
+    if earlier is not None and earlier.metric == metric.name and sds:
+        # Without the shared part of the spread, which cancels in differences.
+        variance = sum(sd**2 for sd in sds) / len(sds)
+        correlation = (earlier.pairing and earlier.pairing.correlation) or 0.0
+        spread = (variance * (1.0 - min(max(correlation, 0.0), 0.99))) ** 0.5
+        errors = [(row.parts or {}).get("items") or 0.0 for row in earlier.differences]
+        item_error = max(errors, default=0.0)
         whence = "at the spread of the earlier runs"
     n_seeds = looks.planned[-1]
     if not (metric.from_items is not None if has_items is None else has_items):
@@ -586,8 +573,7 @@ def foresee(
         return
     n_arms = len(study.arms)
     size = _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
-    unit = metric.difference
-    shown = f"{size * metric.factor:.3g} {unit}"
+    shown = f"{size * metric.factor:.3g} {metric.difference}"
     yield f"detectable difference: {shown} with {n_seeds} seeds, four times in five, {whence}"
     if margin is not None and size > margin:
         enough = _enough(spread, item_error, n_arms, margin, is_sequential=looks.is_sequential)
@@ -641,23 +627,3 @@ class _Earlier(Typed):
     arms: list[_SpreadEntry]
     differences: list[_SpreadEntry]
     pairing: _SpreadEntry | None = None
-
-
-def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
-    """Return spread over seeds and standard error over items of earlier results in a folder.
-
-    Without the shared part of the spread, which cancels in differences. Raises CheckpointError for
-    damaged results.
-    """
-    try:
-        earlier = read_typed(folder / RESULTS, _Earlier, CheckpointError)
-    except FileNotFoundError:
-        return None
-    known = [arm.sd for arm in earlier.arms if arm.sd]
-    if earlier.metric != metric.name or not known:
-        return None
-    errors = [(row.parts or {}).get("items") or 0.0 for row in earlier.differences]
-    variance = sum(sd**2 for sd in known) / len(known)
-    correlation = (earlier.pairing and earlier.pairing.correlation) or 0.0
-    shared = min(max(correlation, 0.0), 0.99)
-    return (variance * (1.0 - shared)) ** 0.5, max(errors, default=0.0)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,6 @@ def check_agree(runs: Sequence[Recorded]) -> None:
             if not decisive:
                 why = "though their settings are equal: a file has changed between them"
             raise ConfigError(f"{both}: their {what} differ, {why}")
-
-
 
 
 RUNS = "runs.json"
@@ -270,10 +268,6 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
     return dict(zip(names, by_recipe.values(), strict=True))
 
 
-
-
-
-
 def _scored(run: Recorded, first: Recorded) -> Recipe:
     """Return the scoring recipe of a run, with the first run's masked tokens and pairs."""
     if run.recipe.data.tasks is not None:
@@ -306,7 +300,3 @@ def _keep(scored: Scored, run: Recorded, kept: Path) -> None:
 def _mark(run: Recorded) -> dict[str, str]:
     """Return the checksum of a run's record, which changes when the run is lengthened."""
     return {"record_sha256": hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()}
-
-
-
-

@@ -10,17 +10,12 @@ from sublayer.objective.supervised.scores import REMEDY
 from sublayer.runs.record import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.arms import Trial
-from sublayer.study.budget.match import ArmBudget
-from sublayer.study.comparisons import describe_excesses
 from sublayer.study.evidence import StudyJudge
 from sublayer.study.plan_file import StudyPlan
 from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.study.results import Results
 from sublayer.study.stage_recipes import Kept
 from sublayer.study.stages import PRETRAINING, explain_nesting
-
-
-
 
 _FACTS = ("device", "gpu", "processor", "instructions")
 """Facts about a machine that may change the rounding of sums."""
@@ -99,8 +94,7 @@ def list_notes(
             for machine, counts in by_machine.items()
         ]
         notes.append(
-            "Runs were made on different machines, whose rounding may differ: "
-            f"{'; '.join(parts)}."
+            f"Runs were made on different machines, whose rounding may differ: {'; '.join(parts)}."
         )
     return notes
 
@@ -169,8 +163,6 @@ def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> 
     return ", ".join(others)
 
 
-
-
 def _explain_choices(
     judge: StudyJudge, trials: Mapping[str, Sequence[Trial]], tuning_number: int
 ) -> Iterator[str]:
@@ -208,8 +200,6 @@ def _explain_choices(
         )
 
 
-
-
 def edges(
     chosen: Trial, trials: Sequence[Trial], scores: Mapping[str, float | None]
 ) -> Iterator[str]:
@@ -235,7 +225,3 @@ def edges(
                     f"{field} = {value:g} is the {which} value tried: a better one may lie beyond "
                     f"the grid, so try {beyond} values."
                 )
-
-
-
-

@@ -50,7 +50,7 @@ from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.study.arms import Arm
 from sublayer.study.columns import Column, metric_columns
 from sublayer.study.definition import Study
-from sublayer.study.evidence import Reached, StudyJudge, item_effects, look_reached
+from sublayer.study.evidence import StudyJudge, item_effects, look_reached
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.runs import Runs, StageRuns
@@ -367,10 +367,10 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
 
 
 @pytest.mark.parametrize("seeds, expected", [
-    ((2, 3, 3), Reached(3, 1, is_judged=False)),  # before the first look
-    ((3, 3, 3), Reached(3, 4, is_judged=True)),  # a and c lack two each
-    ((5, 3, 5), Reached(5, 6, is_judged=True)), ((8, 3, 8), Reached(8, 0, is_judged=True)),
-    ((3, 0, 3), Reached(3, 3, is_judged=False)),  # b lacks all of the first look
+    ((2, 3, 3), (3, 1, False)),  # before the first look
+    ((3, 3, 3), (3, 4, True)),  # a and c lack two each
+    ((5, 3, 5), (5, 6, True)), ((8, 3, 8), (8, 0, True)),
+    ((3, 0, 3), (3, 3, False)),  # b lacks all of the first look
 ])  # fmt: skip
 def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     sequence = Looks((3, 5, 8), is_sequential=True)
