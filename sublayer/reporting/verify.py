@@ -193,23 +193,23 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
         except CheckpointError as error:
             yield Deviation("run altered", where, str(error))
     strangers = group_strangers(began, seals)
-    if not seals and not any(group.seal for group in strangers):
+    if not seals and not any(seal for seal, _ in strangers):
         why = "begun by a version of sublayer that sealed no plans: nothing says what was planned"
         yield Deviation("not sealed", PLAN, why)
         return
-    for group in strangers:
-        parts, text = describe_strangers(group, seals)
-        where = group.runs[0] if len(group.runs) == 1 else Path(group.runs[0]).parts[0]
-        if group.seal is None:
+    for seal, runs in strangers:
+        parts, text = describe_strangers(seal, runs, seals)
+        where = runs[0] if len(runs) == 1 else Path(runs[0]).parts[0]
+        if seal is None:
             yield Deviation("run without the plan", where, text)
         elif not seals:
             yield Deviation("seal removed", PLAN, text)
-        elif not group.seal.is_whole:
+        elif not seal.is_whole:
             yield Deviation("plan of a run altered", where, text)
         else:
             names = ", ".join(dict.fromkeys(PARTS.get(part, part) for part in parts))
             kinds = [f"{names} altered"] if names else []
-            if group.seal.hash not in {seal.hash for seal in seals}:
+            if seal.hash not in {kept.hash for kept in seals}:
                 kinds.append("plan sealed again")
             yield Deviation(" and ".join(kinds), PLAN, text)
 

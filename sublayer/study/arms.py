@@ -51,15 +51,6 @@ def in_path(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.")
 
 
-def folder_part(name: str) -> str:
-    """Return the folder name of a name: a long one is cut, and ends with its digest."""
-    part = in_path(name)
-    if len(part) <= LONGEST_PART:
-        return part
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{part[: LONGEST_PART - 9]}-{digest}"
-
-
 _NOT_VARIED = {
     "train.seed": "every arm is trained with the same seeds; give their number with --seeds",
     **dict.fromkeys(
@@ -100,8 +91,12 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """The name of the folder of its runs."""
-        return folder_part(self.name)
+        """The name of the folder of its runs: a long one is cut, and ends with its digest."""
+        part = in_path(self.name)
+        if len(part) <= LONGEST_PART:
+            return part
+        digest = hashlib.sha256(self.name.encode()).hexdigest()[:8]
+        return f"{part[: LONGEST_PART - 9]}-{digest}"
 
     def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
         """Apply the settings to an arm's recipe; raise ConfigError if they do not fit it."""
@@ -218,7 +213,14 @@ def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None)
     """
     meanings: dict[str, str] = {}
     for arm in arms:
-        meaning = _meaning(arm) + (beside or {}).get(arm.name, "")
+        recipe = arm.loaded.recipe
+        # Any vocabulary will do: all arms share it, and only derived settings matter.
+        model = resolve_model(
+            recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context
+        )
+        others = recipe.model_dump(mode="json", exclude={"model", *HEADINGS})
+        meaning = json.dumps([others, model.model_dump(mode="json")])
+        meaning += (beside or {}).get(arm.name, "")
         is_twice = arm.name in meanings.values()
         other = meanings.setdefault(meaning, arm.name)
         what = "the baseline" if other == arms[0].name else "arm"
@@ -250,16 +252,6 @@ def split_values(text: str) -> list[str]:
     if pieces:
         raise ConfigError(f"{text!r}: a bracket or quote is open, and what closes it is missing")
     return values
-
-
-def _meaning(arm: Arm) -> str:
-    recipe = arm.loaded.recipe
-    # Any vocabulary will do: all arms share it, and only derived settings matter.
-    model = resolve_model(
-        recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context
-    )
-    others = recipe.model_dump(mode="json", exclude={"model", *HEADINGS})
-    return json.dumps([others, model.model_dump(mode="json")])
 
 
 TuneBy = Literal["metric", "loss"]
@@ -336,20 +328,6 @@ def trial_at(trials: Sequence[Trial], value: float) -> Trial:
     (field,) = trials[0].settings
     label, _, _ = trials[0].name.partition("=")
     return Trial(f"{label}={value:g}", {field: value})
-
-
-def check_extensible(trials: Sequence[Trial]) -> None:
-    """Raise ConfigError for a grid without an edge to extend."""
-    values = [value for trial in trials for value in trial.settings.values()]
-    are_numbers = all(isinstance(value, int | float) and value > 0 for value in values)
-    check_rules(
-        "--extend",
-        (
-            not are_numbers or len(values) != len(trials),
-            "it goes on with a grid of one positive number, such as --tune optimizer.lr=1e-3,2e-3: "
-            "leave it out",
-        ),
-    )
 
 
 def choose_trial(

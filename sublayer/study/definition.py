@@ -25,7 +25,6 @@ from sublayer.study.arms import (
     Trial,
     TuneBy,
     check_distinct,
-    check_extensible,
     expand,
     make_arm,
     make_trials,
@@ -232,11 +231,6 @@ def is_run(source: str) -> bool:
     return (Path(source) / RUN_RECIPE).is_file()
 
 
-def default_seeds(study: Study) -> int:
-    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
-    return study.n_seeds or (DEFAULT_SEEDS if len(study.arms) > 1 else 1)
-
-
 def shipped_studies() -> tuple[str, ...]:
     """List the shipped studies."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
@@ -264,7 +258,14 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     usual = next(option for option in (*_PREFERRED_SCALES, *file.scale) if option in file.scale)
     scale = usual if scale is None else scale
     check_choice(f"{name}: ", "scale", scale, file.scale)
-    _check_recipes(path, file)
+    for name_of_scale in file.scale:
+        table = file.at(name_of_scale)
+        recipes = [table.recipe, *(arm.recipe or table.recipe for arm in table.arms or ())]
+        for recipe in dict.fromkeys(recipes):
+            try:
+                _load_of_scale(path, table, recipe)
+            except ConfigError as error:
+                raise ConfigError(f"{name}: scale {name_of_scale}: {error}") from None
     table = file.at(scale)
     has_stages = table.stages is not None
     settings = override_layer(overrides, "command line").values
@@ -302,10 +303,10 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         note(text)
     check_distinct(arms, {} if chain is None else {arm: repr(chain.of(arm)) for arm in names})
     scoring = table.score or WHOLE_TEST
-    recipes = [(arm.name, arm.loaded.recipe) for arm in arms]
-    scoring.check(name, recipes)
+    named = [(arm.name, arm.loaded.recipe) for arm in arms]
+    scoring.check(name, named)
     if table.inspect is not None:
-        table.inspect.check(name, recipes, has_stages=has_stages)
+        table.inspect.check(name, named, has_stages=has_stages)
     tune_by = table.tune_by or "metric"
     if tune_by != "metric" and (has_stages or not table.tune):
         raise ConfigError(
@@ -332,18 +333,6 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         paper=_paper_budgets(path, file, scale),
         question=question,
     )
-
-
-def _check_recipes(path: Path, file: StudyFile) -> None:
-    """Raise ConfigError for an invalid recipe of any scale, or settings that do not fit it."""
-    for scale in file.scale:
-        table = file.at(scale)
-        recipes = [table.recipe, *(arm.recipe or table.recipe for arm in table.arms or ())]
-        for recipe in dict.fromkeys(recipes):
-            try:
-                _load_of_scale(path, table, recipe)
-            except ConfigError as error:
-                raise ConfigError(f"{path.stem}: scale {scale}: {error}") from None
 
 
 def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[str, float]]:
@@ -612,8 +601,34 @@ def ask(study: Study, options: Options) -> OptionedStudy:
     study, and for numbers of seeds that allow no comparison.
     """
     study = _with_options(replace(study, match=options.match or study.match), options)
-    _check_place(options, study)
-    n_seeds = default_seeds(study) if options.seeds is None else options.seeds
+    # Time is no budget for parallel runs, which slow each other down, nor on a cluster, whose nodes
+    # differ and may be shared.
+    on, jobs = options.on, options.jobs
+    option, reason = f"--jobs {jobs}", "runs side by side take time from each other"
+    if on is not None:
+        parse_place(on)
+        check_rules(
+            f"{option} contradicts --on {on}",
+            (
+                jobs > 1,
+                "it is for one machine, and a cluster makes as many runs at a time as it has room "
+                "for; leave one of them out",
+            ),
+        )
+        option, reason = f"--on {on}", "the nodes of a cluster are not equally fast"
+    minutes = [arm.loaded.recipe.train.minutes for arm in study.arms]
+    limits = [limit for limit in minutes if limit is not None]
+    length, remedy = f"train.minutes = {max(limits, default=0):g}", "train.steps"
+    if study.match == "time":
+        length, remedy = "match = time", "--match parameters or --match flops"
+    is_timed, is_shared = limits or study.match == "time", on is not None or jobs != 1
+    check_rules(
+        f"{option} contradicts {length}",
+        (is_timed and is_shared, f"{reason}; leave it out, or give {remedy}"),
+    )
+    n_seeds = options.seeds
+    if n_seeds is None:
+        n_seeds = study.n_seeds or (DEFAULT_SEEDS if len(study.arms) > 1 else 1)
     until, most = options.until, options.seeds_at_most
     is_whole = until == "decided" and most is not None and options.seeds is None
     check_rules(
@@ -626,7 +641,20 @@ def ask(study: Study, options: Options) -> OptionedStudy:
     )
     looks = fixed(n_seeds) if most is None else until_decided(most)
     if study.chain is not None:
-        check_numbers(study.chain, n_seeds)
+        check_seeds(n_seeds)
+        n_inner, most_inner = (
+            study.chain.n_seeds,
+            TUNING_NUMBER if study.chain.tune else MOST_FINETUNINGS,
+        )
+        check_rules(
+            f"--finetunings {n_inner}",
+            (not 1 <= n_inner <= most_inner, f"it is not between 1 and {most_inner:,}"),
+            (
+                is_within(study.chain, n_seeds) and n_inner < FEWEST_SEEDS,
+                "fine-tunings of one pre-training say too little of how far they spread: give "
+                f"{FEWEST_SEEDS} or more, or 1 for values without a verdict",
+            ),
+        )
     elif len(study.arms) > 1:
         check_seeds(looks.planned[-1])
     # With stages, tasks are tuned.
@@ -641,7 +669,16 @@ def ask(study: Study, options: Options) -> OptionedStudy:
     given = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
     seeds.check(looks.planned[-1], is_tuned=bool(tune), options=given)
     if options.extend:
-        check_extensible(trials)
+        values = [value for trial in trials for value in trial.settings.values()]
+        are_numbers = all(isinstance(value, int | float) and value > 0 for value in values)
+        check_rules(
+            "--extend",
+            (
+                not are_numbers or len(values) != len(trials),
+                "it goes on with a grid of one positive number, such as --tune "
+                "optimizer.lr=1e-3,2e-3: leave it out",
+            ),
+        )
     n_tuning = (len(trials) + (options.extend or 0)) * seeds.n_tuning if tune else 0
     return OptionedStudy(study, looks, seeds, tuple(tune), trials, n_tuning)
 
@@ -696,50 +733,3 @@ def _with_options(study: Study, options: Options) -> Study:
     tune = tuple(text.removeprefix(prefix) for text in of_tasks) or chain.tune
     chain = replace(chain, n_seeds=n_seeds, data=options.data, tune=tune)
     return replace(study, chain=chain)
-
-
-def _check_place(options: Options, study: Study) -> None:
-    """Raise ConfigError if the placement of the runs contradicts another option.
-
-    Time is no budget for parallel runs, which slow each other down, nor on a cluster, whose nodes
-    differ and may be shared.
-    """
-    on, jobs = options.on, options.jobs
-    option, reason = f"--jobs {jobs}", "runs side by side take time from each other"
-    if on is not None:
-        parse_place(on)
-        check_rules(
-            f"{option} contradicts --on {on}",
-            (
-                jobs > 1,
-                "it is for one machine, and a cluster makes as many runs at a time as it has room "
-                "for; leave one of them out",
-            ),
-        )
-        option, reason = f"--on {on}", "the nodes of a cluster are not equally fast"
-    elif jobs == 1:
-        return
-    minutes = [arm.loaded.recipe.train.minutes for arm in study.arms]
-    known = [duration for duration in minutes if duration is not None]
-    length, remedy = f"train.minutes = {max(known, default=0):g}", "train.steps"
-    if study.match == "time":
-        length, remedy = "match = time", "--match parameters or --match flops"
-    check_rules(
-        f"{option} contradicts {length}",
-        (known or study.match == "time", f"{reason}; leave it out, or give {remedy}"),
-    )
-
-
-def check_numbers(chain: Chain, n_seeds: int) -> None:
-    """Raise ConfigError for numbers of pre-trainings and fine-tunings that allow no comparison."""
-    check_seeds(n_seeds)
-    n_inner, most = chain.n_seeds, TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
-    check_rules(
-        f"--finetunings {n_inner}",
-        (not 1 <= n_inner <= most, f"it is not between 1 and {most:,}"),
-        (
-            is_within(chain, n_seeds) and n_inner < FEWEST_SEEDS,
-            "fine-tunings of one pre-training say too little of how far they spread: give "
-            f"{FEWEST_SEEDS} or more, or 1 for values without a verdict",
-        ),
-    )

@@ -40,7 +40,7 @@ from sublayer.study.columns import Column, metric_columns, primary_column, run_s
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, COLLAPSED, ERROR
 from sublayer.study.plan_file import read_plan
-from sublayer.study.question import Seeds, further_contrasts
+from sublayer.study.question import Seeds
 from sublayer.study.results import RESULTS, Cell, Further
 from sublayer.study.runs import (
     RunMaker,
@@ -349,7 +349,12 @@ class StudyJudge:
             steps = (test.step for by_seed in units.values() for test in by_seed.values())
             resolution = max([resolution, *steps])
         contrasts = against_baseline(values, baseline, against)
-        contrasts += further_contrasts(question, values, baseline, against)
+        if question.hypothesis is not None:  # unless it is of arms that are compared anyway
+            contrast = question.hypothesis.as_contrast
+            one, other = contrast.arm, contrast.baseline
+            is_compared = other == against.get(one, baseline) or one == against.get(other, baseline)
+            if not is_compared and {*contrast.weights} <= {*values}:
+                contrasts.append(contrast)
         n_all = len(contrasts) + self.n_awaited
         n_more = self.n_awaited + len(question.also) * n_all
         tuned, elsewhere = {}, self._elsewhere(metric)

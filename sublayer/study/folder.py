@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from sublayer.study.plan_file import (
     StudyPlan,
     describe_plan,
     differing_parts,
-    new_seal,
+    seal_hash,
 )
 from sublayer.study.stages import differing_stages
 from sublayer.system.stages import note
@@ -237,11 +238,9 @@ class StudyFolder:
         stated = tomllib.loads(tomli_w.dumps(self._plan, multiline_strings=True))
         plan = describe_plan(stated, metric=metric, extend=extend, stage_texts=stage_texts)
         if not seals or differing_parts(seals[-1]["plan"], plan):
-            self.add("seals", new_seal(plan, seals[-1]["hash"] if seals else ""))
-
-    def last_seal(self) -> Mapping[str, Any] | None:
-        """Return the current seal for new runs; None without a sealed plan."""
-        return next(reversed(self.listed("seals")), None)
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            seal = {"date": date, "former": seals[-1]["hash"] if seals else "", "plan": plan}
+            self.add("seals", {**seal, "hash": seal_hash(seal)})
 
     def _has_our_weights(self) -> bool:
         return self._plan is not None and self._plan.get("initial_weights") == DRAWING_RULE

@@ -11,8 +11,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -98,23 +97,6 @@ def seal_hash(seal: Mapping[str, Any]) -> str:
     return digest({name: value for name, value in seal.items() if name != "hash"})
 
 
-def new_seal(plan: Mapping[str, Any], former: str) -> dict[str, Any]:
-    """Seal a plan now; ``former`` is the hash of the previous seal, empty for the first."""
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    seal = {"date": date, "former": former, "plan": dict(plan)}
-    return {**seal, "hash": seal_hash(seal)}
-
-
-def code_now() -> dict[str, str]:
-    """Return version and checksum of the running code, and its commit if known."""
-    # Results name seals, and are read without importing PyTorch.
-    from sublayer.runs.record import code_sha256, commit
-
-    known = commit()
-    code = {"version": version("sublayer"), "sha256": code_sha256()}
-    return code if known is None else {**code, "commit": known}
-
-
 def describe_plan(
     study: Mapping[str, Any],
     *,
@@ -130,6 +112,13 @@ def describe_plan(
     decides; ``extend`` is the most extensions of a grid; ``stage_texts`` are digests of the files
     of stages, by arm and stage. ``level`` and ``code`` are by default the current ones.
     """
+    if code is None:
+        # Results name seals, and are read without importing PyTorch.
+        from sublayer.runs.record import code_sha256, commit
+
+        code = {"version": version("sublayer"), "sha256": code_sha256()}
+        if (revision := commit()) is not None:
+            code = {**code, "commit": revision}
     request = study["asked"]
     about = study.get("about", {})
     question = about.get("question", {})
@@ -165,7 +154,7 @@ def describe_plan(
         "hypothesis": question.get("says", ""),
         "contrast": question.get("contrast", {}),
         "texts": {**texts, **(stage_texts or {})},
-        "code": dict(code_now() if code is None else code),
+        "code": dict(code),
     }
     # Missing parts are left out.
     return {name: value for name, value in plan.items() if value not in ("", [], {}, 0)}
@@ -445,7 +434,9 @@ def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None 
     seals = [Seal.model_validate(seal) for seal in content.get("seals", [])]
     began = {str(run.relative_to(study)): kept_seal(run) for run in run_folders(study)}
     strangers = group_strangers(began, seals)
-    altered = [describe_strangers(group, seals)[1] for group in strangers if group.seal or seals]
+    altered = [
+        describe_strangers(seal, runs, seals)[1] for seal, runs in strangers if seal or seals
+    ]
     if not seals:
         return Sealing(why_not=altered[0] if altered else _EARLIER)
     altered = [text for _, text in list_alterations(content, seals, stage_texts)] + altered
@@ -453,38 +444,28 @@ def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None 
     return Sealing(seals[0].date, seals[0].hash, additions=added, alterations=tuple(altered))
 
 
-@dataclass(frozen=True)
-class BeganUnder:
-    """Runs begun under one foreign seal, or under none."""
-
-    seal: Seal | None
-    runs: list[str]
-    """Their folders, relative to the study's."""
-
-    @property
-    def which(self) -> str:
-        """Name them."""
-        return f"{count(len(self.runs), 'run')} ({self.runs[0]}{' …' * (len(self.runs) > 1)})"
-
-
-def group_strangers(began: Mapping[str, Seal | None], seals: Sequence[Seal]) -> list[BeganUnder]:
+def group_strangers(
+    began: Mapping[str, Seal | None], seals: Sequence[Seal]
+) -> list[tuple[Seal | None, list[str]]]:
     """Group the runs begun under no seal of their study, by the seal that they keep.
 
-    ``began`` has each run's seal, by its folder.
+    ``began`` has each run's seal, by its folder relative to the study's.
     """
-    groups: list[BeganUnder] = []
+    groups: list[tuple[Seal | None, list[str]]] = []
     for run, seal in began.items():
         if seal in seals:
             continue
-        same = [group for group in groups if group.seal == seal]
-        groups += [] if same else [BeganUnder(seal, [])]
-        (same or groups)[-1].runs.append(run)
+        same = [runs for other, runs in groups if other == seal]
+        groups += [] if same else [(seal, [])]
+        (same or [groups[-1][1]])[0].append(run)
     return groups
 
 
-def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[str], str]:
-    """Describe the other plan of such runs: the differing parts, and the deviation."""
-    seal, which = group.seal, group.which
+def describe_strangers(
+    seal: Seal | None, runs: Sequence[str], seals: Sequence[Seal]
+) -> tuple[list[str], str]:
+    """Describe the other plan of a group of runs: the differing parts, and the deviation."""
+    which = f"{count(len(runs), 'run')} ({runs[0]}{' …' * (len(runs) > 1)})"
     if seal is None:
         return [], f"{which} kept no sealed plan"
     if not seal.is_whole:

@@ -128,21 +128,6 @@ class Question:
 NO_QUESTION = Question()
 
 
-def further_contrasts(
-    question: Question, arms: Collection[str], baseline: str, against: Mapping[str, str]
-) -> list[Contrast]:
-    """Return the contrasts of arms that are not compared anyway, in either direction.
-
-    ``arms`` are the arms with runs, compared with ``baseline``, or their arm in ``against``.
-    """
-    if question.hypothesis is None:
-        return []
-    contrast = question.hypothesis.as_contrast
-    one, other = contrast.arm, contrast.baseline
-    is_compared = other == against.get(one, baseline) or one == against.get(other, baseline)
-    return [] if is_compared or not {*contrast.weights} <= {*arms} else [contrast]
-
-
 def units_of(metric: Metric) -> tuple[str, ...]:
     """List the spellings of the unit of a metric's differences.
 

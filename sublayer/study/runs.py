@@ -391,25 +391,21 @@ class RunMaker:
             self.finder.choose(PRETRAINING)
             chosen = [self.finder.chosen[arm.name, PRETRAINING].trial for arm in self.arms]
             is_last = len(self.folder.listed("extended")) >= n_extensions
-            new = [] if is_last else list(itertools.islice(self._beyond(chosen, tried), 1))
-            for added in new:
-                note(f"the best lies at an edge of the grid: every arm tries {added.name} too")
-                (value,) = added.settings.values()
+            new = []
+            # The first beyond an edge that fits the recipes of all arms.
+            for trial in () if is_last else beyond_edges(chosen, tried):
+                edge = "the best lies at an edge of the grid"
+                try:
+                    for arm in self.arms:
+                        trial.of(arm.loaded)
+                except ConfigError as error:
+                    note(f"{edge}, and {trial.name} is not tried: {error}")
+                    continue
+                note(f"{edge}: every arm tries {trial.name} too")
+                (value,) = trial.settings.values()
                 self.folder.add("extended", value)
-                tried = [*tried, added]
-
-    def _beyond(self, chosen: Sequence[Trial], tried: Sequence[Trial]) -> Iterator[Trial]:
-        """Yield trials beyond the edges of the grid that fit the recipes of all arms."""
-        for trial in beyond_edges(chosen, tried):
-            try:
-                for arm in self.arms:
-                    trial.of(arm.loaded)
-            except ConfigError as error:
-                note(
-                    f"the best lies at an edge of the grid, and {trial.name} is not tried: {error}"
-                )
-            else:
-                yield trial
+                new, tried = [trial], [*tried, trial]
+                break
 
     def run(self, seeds: Sequence[int], arms: Collection[str] | None = None) -> None:
         """Make the pre-trainings, or plain runs, of arms with these seeds; by default all arms.
@@ -496,7 +492,10 @@ class RunMaker:
                 settings[f"train.{name}"] = getattr(base.recipe.train, name)
             loaded = vary(loaded, settings, origin=ORIGIN)
         scored = loaded.recipe
-        words = [self._called(arm, stage), "" if pairs else trial.name]
+        # Arms may share the run of a stage.
+        folders, names = finder.folders, [arm.name for arm in self.arms]
+        sharing = [name for name in names if folders.get((name, stage)) == folders[arm, stage]]
+        words = [f"{', '.join(sharing)}: {stage}", "" if pairs else trial.name]
         if recipes is None:
             words = [" ".join(filter(None, [arm, trial.name]))]
             # With equal ids, encoders are scored on the baseline's masked tokens and pairs; the
@@ -518,12 +517,5 @@ class RunMaker:
             is_scored=tried is None or stage != PRETRAINING,
             members=tuple(finder.path(*pair, seed, number) for pair in pairs),
             inspecting=None if tried else self.inspecting,
-            plan=self.folder.last_seal(),
+            plan=next(reversed(self.folder.listed("seals")), None),
         )
-
-    def _called(self, arm: str, stage: str) -> str:
-        """Name the run of a stage by the arms that share it."""
-        folders = self.finder.folders
-        names = [arm.name for arm in self.arms]
-        same = [name for name in names if folders.get((name, stage)) == folders[arm, stage]]
-        return f"{', '.join(same)}: {stage}"

@@ -310,20 +310,6 @@ def steps_of_tasks(recipe: Recipe) -> int | None:
     return run_steps(recipe, train_tokens=n_examples * recipe.data.context)
 
 
-def check_kept_steps(recipes: StageRecipes, trials: Mapping[str, Sequence[Trial]]) -> None:
-    """Raise ConfigError if a stage of tasks is to keep a step that its run, or a trial, lacks.
-
-    ``trials`` are by stage.
-    """
-    stages = [stage for stage in recipes.chain.stages if stage.finetunes and not stage.ensemble]
-    for stage, arm in itertools.product(stages, recipes.arms):
-        planned = recipes.planned(arm, stage.name)
-        for recipe in (trial.of(planned).recipe for trial in trials[stage.name]):
-            steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
-            with _placed(f"{recipes.study}: arm {arm}, stage {stage.name}"):
-                recipe.train.check_keep_steps(steps or MOST_STEPS)
-
-
 class ScoredTask(Typed):
     """A task, as far as its columns depend on it."""
 
@@ -511,7 +497,12 @@ def describe_chain(
     chain = recipes.chain
     keys, inputs, parts = find_keys(recipes, data)
     trials = {stage.name: tuple(stage_trials(recipes, stage)) for stage in chain.stages}
-    check_kept_steps(recipes, trials)
+    for stage, arm in itertools.product(chain.stages, arms):
+        for trial in trials[stage.name] if stage.finetunes and not stage.ensemble else ():
+            recipe = trial.of(recipes.planned(arm.name, stage.name)).recipe
+            n_steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
+            with _placed(f"{recipes.study}: arm {arm.name}, stage {stage.name}"):
+                recipe.train.check_keep_steps(n_steps or MOST_STEPS)
     facts = []
     for arm in arms:
         steps = measures.steps(arm) if chain.of(arm.name).pretrains else 0

@@ -274,6 +274,10 @@ def check_not_compared(
             )
 
 
+_NO_SIGNS = (":", "/", "=")
+"""Separators in the names of settings and columns."""
+
+
 def read_chain(
     study: str,
     file: StudyFile,
@@ -298,7 +302,32 @@ def read_chain(
         for one in table.stages
         for stage in _stages(study, one, table.finetune, overrides, at)
     ]
-    ordered = in_order(study, _with_tasks(study, stages, [arm.name for arm in arms]))
+    stages = _with_tasks(study, stages, [arm.name for arm in arms])
+    names = [stage.name for stage in stages]
+    leaving = [PRETRAINING, *(stage.name for stage in stages if not stage.ensemble)]
+    for stage in stages:
+        name = stage.name
+        is_taken = name in (PRETRAINING, FINETUNE, *TABLES)
+        has_sign = not name.strip() or any(sign in name for sign in _NO_SIGNS)
+        check_rules(
+            study,
+            (names.count(name) > 1, f"two stages are named {name}: give each its own name"),
+            (
+                is_taken or has_sign,
+                f"no stage may be named {name!r}: settings and columns begin with its name; leave "
+                f"out {' '.join(_NO_SIGNS)}, and give no name that has a meaning of its own",
+            ),
+        )
+        if not stage.ensemble:
+            where = f"{study}: stage {name}, after: "
+            check_choice(where, "stage that leaves a model", stage.after, leaving)
+    try:
+        TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()
+    except CycleError as error:
+        circle = ", ".join(error.args[1])
+        raise ConfigError(f"{study}: stages start from each other: {circle}") from None
+    # Sorted by depth, else in their order.
+    ordered = tuple(sorted(stages, key=Chain(tuple(stages)).depth))
     for stage in ordered:
         check_rules(
             f"{study}: stage {stage.name}",
@@ -487,40 +516,3 @@ def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
             "none",
         ),
     )
-
-
-_NO_SIGNS = (":", "/", "=")
-"""Separators in the names of settings and columns."""
-
-
-def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Sort stages topologically, else keep their order.
-
-    Raises ConfigError for duplicate or reserved names, names with a separator, a start that is no
-    stage or an ensemble, and cycles.
-    """
-    names = [stage.name for stage in stages]
-    trained = [PRETRAINING, *(stage.name for stage in stages if not stage.ensemble)]
-    for stage in stages:
-        name = stage.name
-        is_taken = name in (PRETRAINING, FINETUNE, *TABLES)
-        has_sign = not name.strip() or any(sign in name for sign in _NO_SIGNS)
-        check_rules(
-            study,
-            (names.count(name) > 1, f"two stages are named {name}: give each its own name"),
-            (
-                is_taken or has_sign,
-                f"no stage may be named {name!r}: settings and columns begin with its name; leave "
-                f"out {' '.join(_NO_SIGNS)}, and give no name that has a meaning of its own",
-            ),
-        )
-        if not stage.ensemble:
-            where = f"{study}: stage {name}, after: "
-            check_choice(where, "stage that leaves a model", stage.after, trained)
-
-    try:
-        TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()
-    except CycleError as error:
-        circle = ", ".join(error.args[1])
-        raise ConfigError(f"{study}: stages start from each other: {circle}") from None
-    return tuple(sorted(stages, key=Chain(tuple(stages)).depth))
