@@ -155,9 +155,9 @@ def _evaluate_suite(
     check_free(targets.get("html"), "--html", (".html", ".htm"))
     with stage("starting PyTorch"):
         from sublayer.files.storage import write_file
-        from sublayer.reporting.html import scorecard_page
-        from sublayer.reporting.tables import card_csv
-        from sublayer.reporting.terminal import render_scorecard
+        from sublayer.reporting.html import render_page
+        from sublayer.reporting.tables import card_csv, card_sheet
+        from sublayer.reporting.terminal import shown
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.system.machine import choose_device
         from sublayer.training.world import leave_world
@@ -170,10 +170,14 @@ def _evaluate_suite(
         leave_world()
     card, title = evaluated.scorecard(), work.suite.title
     for kind, path in targets.items() if is_first_launched() else ():
-        page = card_csv(card) if kind == "csv" else scorecard_page(card, title or "Scorecard")
+        if kind == "csv":
+            page = card_csv(card)
+        else:
+            named = title or "Scorecard"
+            page = render_page("suite.html.j2", title=named, scorecard=card_sheet(card))
         write_file(path, page)
         note(f"wrote {path}")
-    text = [*([title, ""] if title else []), render_scorecard(card)]
+    text = [*([title, ""] if title else []), *shown(card_sheet(card))]
     return Found(evaluated.to_json(), "\n".join(text))
 
 

@@ -79,7 +79,9 @@ def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] =
     or is asked for a run; CheckpointError if its content is damaged.
     """
     target = out or folder / REPORT
-    mark = f"<!-- sublayer report of {_escaped(str(resolved(folder)))} -->"
+    # Two hyphens would end the comment early.
+    escaped = str(resolved(folder)).replace("--", "-&#45;").replace(">", "&gt;")
+    mark = f"<!-- sublayer report of {escaped} -->"
     is_own = out is None and (folder / PLAN).is_file()
     _check_free(target, mark, is_own=is_own or (out is None and (folder / RUNS).is_file()))
     check_table_files(tables)
@@ -111,11 +113,6 @@ def _check_free(target: Path, mark: str, *, is_own: bool) -> None:
     is_report = is_own and any(line.startswith(_HEADING) for line in lines)
     if lines[-1:] != [mark] and not is_report:
         raise ConfigError(f"{target} is there and is no report of this folder: give another --out")
-
-
-def _escaped(text: str) -> str:
-    # Two hyphens would end the comment early.
-    return text.replace("--", "-&#45;").replace(">", "&gt;")
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from sublayer.reporting.tables import card_sheet
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.statistics.difference import Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
-from sublayer.study.results import Results, Scorecard
+from sublayer.study.results import Results
 from sublayer.training.log import METRICS, read_metrics
 
 _PROMPT = "The "
@@ -59,6 +59,15 @@ def render_report(results: Results) -> str:
     ]
     cost_plots, equal_costs = figures.draw_costs(results)
     power = figures.draw_power(results)
+    # The forest plot: each difference, with those of common seeds; a contrast of several arms has
+    # none.
+    scores = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
+    rows = []
+    for difference in results.differences:
+        one, other = scores.get(difference.arm, {}), scores.get(difference.baseline, {})
+        seeds = difference.seeds if difference.baseline else ()
+        rows.append((difference, [one[seed] - other[seed] for seed in seeds]))
+    forest = Forest(rows, results.margin, results.metric.is_lower_better)
     card, text = results.scorecard, results.reproduction.text
     sizes = [] if text is None else text.sizes.values()
     units = list(dict.fromkeys(unit for of_split in sizes for unit in of_split))
@@ -82,7 +91,7 @@ def render_report(results: Results) -> str:
         confidence=words.confidence(results),
         hypothesis=words.hypothesis_words(results),
         also=enumerate_names(decided),
-        forest=_forest_of(results),
+        forest=forest,
         errors=tables.errors_sheet(results),
         scorecard=None if card is None else card_sheet(card),
         budgets=tables.budget_sheet(compared_budgets(results), results.baseline),
@@ -114,11 +123,6 @@ def write_report(results: Results, path: Path) -> None:
     write_file(path, render_report(results))
 
 
-def scorecard_page(card: Scorecard, title: str) -> str:
-    """Render a scorecard by itself."""
-    return render_page("suite.html.j2", title=title, scorecard=card_sheet(card))
-
-
 def render_run(run: Path) -> str:
     """Render a run's report, partial if the run is unfinished.
 
@@ -129,6 +133,47 @@ def render_run(run: Path) -> str:
     record = folder.record()
     lines = list(read_metrics(run / METRICS))
     name = run.absolute().name
+    # Fields that were set to other values than their defaults.
+    loaded, settings = load_recipe(run), {}
+    for key, origin in loaded.origins.items():
+        table, _, field = key.partition(".")
+        if origin != "default" and key not in HEADINGS:
+            settings[key] = show(getattr(getattr(loaded.recipe, table), field))
+    costs: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    sample = ""
+    if record is not None:
+        valid, parameters, data = record["valid"], record.get("parameters"), record["data"]
+        for key, value in valid.items():
+            if key not in figures.NO_METRIC:
+                label = key if "/" in key else f"validation {key.replace('_', ' ')}"
+                costs[label] = f"{value:.4f}"
+        costs |= {
+            "best evaluation": f"step {valid['step']:,} of {record['step']:,}",
+            "parameters": f"{parameters['total']:,}" if parameters else DASH,
+            "FLOPs per token": format_quantity(record.get("flops_per_token")),
+            "tokens": format_quantity(record["tokens"]),
+            "tokens/s": format_quantity(record["tokens_per_s"]),
+            "memory": format_quantity(record.get("peak_memory_bytes"), "B"),
+            "time": numbers.format_duration(record["seconds"]),
+            "precision": str(record["precision"]),
+            "threads": format_quantity(record.get("threads")),
+        }
+        size = f", {data['vocab_size']:,} tokens" if "vocab_size" in data else ""
+        texts["tokenizer"] = f"{data.get('tokenizer', DASH)}{size}"
+        for split in ("train", "valid", "test"):
+            if split in data:
+                sizes = data[split].items()
+                texts[split] = ", ".join(
+                    f"{value:,} {key.replace('_', ' ')}" for key, value in sizes
+                )
+        texts |= {f"SHA-256, {key}": str(value) for key, value in data["checksums"].items()}
+        if recipe.model.kind == "decoder" and (run / MODEL).is_dir():
+            from sublayer.study.inspection import continuation
+
+            context = recipe.data.context
+            written = continuation(run, _PROMPT.encode(), context=context, device="cpu")
+            sample = _PROMPT + written if written else ""
     return render_page(
         "run.html.j2",
         name=name,
@@ -137,66 +182,11 @@ def render_run(run: Path) -> str:
         last_step=max((line["step"] for line in lines), default=None),
         curves=figures.draw_metrics(lines),
         probes=figures.draw_probes(figures.probed_run(name, record, lines)),
-        settings=_settings(run),
-        costs={} if record is None else _costs(record),
-        texts={} if record is None else _texts(record),
-        sample="" if record is None else _sample(run, recipe.model.kind, recipe.data.context),
+        settings=settings,
+        costs=costs,
+        texts=texts,
+        sample=sample,
     )
-
-
-def _settings(run: Path) -> dict[str, str]:
-    """Return the recipe fields that were set to other values than their defaults."""
-    loaded = load_recipe(run)
-    changed = {}
-    for key, origin in loaded.origins.items():
-        table, _, name = key.partition(".")
-        if origin != "default" and key not in HEADINGS:
-            changed[key] = show(getattr(getattr(loaded.recipe, table), name))
-    return changed
-
-
-def _costs(record: Mapping[str, Any]) -> dict[str, str]:
-    valid = record["valid"]
-    scores = {
-        (key if "/" in key else f"validation {key.replace('_', ' ')}"): f"{value:.4f}"
-        for key, value in valid.items()
-        if key not in figures.NO_METRIC
-    }
-    parameters = record.get("parameters")
-    return {
-        **scores,
-        "best evaluation": f"step {valid['step']:,} of {record['step']:,}",
-        "parameters": f"{parameters['total']:,}" if parameters else DASH,
-        "FLOPs per token": format_quantity(record.get("flops_per_token")),
-        "tokens": format_quantity(record["tokens"]),
-        "tokens/s": format_quantity(record["tokens_per_s"]),
-        "memory": format_quantity(record.get("peak_memory_bytes"), "B"),
-        "time": numbers.format_duration(record["seconds"]),
-        "precision": str(record["precision"]),
-        "threads": format_quantity(record.get("threads")),
-    }
-
-
-def _texts(record: Mapping[str, Any]) -> dict[str, str]:
-    data = record["data"]
-    size = f", {data['vocab_size']:,} tokens" if "vocab_size" in data else ""
-    rows = {"tokenizer": f"{data.get('tokenizer', DASH)}{size}"}
-    for split in ("train", "valid", "test"):
-        if split in data:
-            sizes = data[split].items()
-            rows[split] = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in sizes)
-    checksums = data["checksums"].items()
-    return rows | {f"SHA-256, {name}": str(value) for name, value in checksums}
-
-
-def _sample(run: Path, kind: str, context: int) -> str:
-    """Return a decoder's text after a prompt; empty for other models, or without a model."""
-    if kind != "decoder" or not (run / MODEL).is_dir():
-        return ""
-    from sublayer.study.inspection import continuation
-
-    written = continuation(run, _PROMPT.encode(), context=context, device="cpu")
-    return _PROMPT + written if written else ""
 
 
 def _unbroken(text: str) -> Any:
@@ -280,19 +270,3 @@ def forest_filters(decimals: int) -> dict[str, Callable[..., Any]]:
         return numbers.format_interval(difference.low, difference.high, decimals)
 
     return {"signed": signed, "interval": interval}
-
-
-def _forest_of(results: Results) -> Forest:
-    """Lay out the differences of a study, with those of common seeds."""
-    scores = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
-    rows = []
-    for difference in results.differences:
-        # A contrast of several arms has no pairs.
-        seeds = difference.seeds if difference.baseline else ()
-        rows.append(
-            (
-                difference,
-                [scores[difference.arm][n] - scores[difference.baseline][n] for n in seeds],
-            )
-        )
-    return Forest(rows, results.margin, results.metric.is_lower_better)

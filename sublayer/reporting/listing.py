@@ -13,7 +13,6 @@ from typing import Any, Literal
 from sublayer.config.layers import RUN_RECIPE, shipped_recipe, shipped_recipes
 from sublayer.config.load import is_kept, load_recipe, read_start
 from sublayer.config.messages import LONGEST_VALUE, show
-from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import read_recipe
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
@@ -178,6 +177,18 @@ def _run_row(path: Path) -> ListingRow:
             best = {} if newest.best is None else newest.best.model_dump()
     name = _names_by_title().get(given.title, "")
     resume = shlex.join(["sublayer", "train", str(path), "--resume"])
+    # Fields in which the recipe, as given, differs from the shipped one; for a run that starts from
+    # another, those that its start did not give.
+    changed = {}
+    base, start = (_shipped(name), read_start(given.init.run)) if name else ({}, None)
+    for table, values in given.model_dump().items() if name else ():
+        for field_name, value in values.items() if isinstance(values, dict) else ():
+            # A field that a later layer dropped is unset; its replacement is listed.
+            if value is None or base[table].get(field_name) == value:
+                continue
+            key = f"{table}.{field_name}"
+            if start is None or not is_kept(start, key, value):
+                changed[key] = value
     return ListingRow(
         folder=str(path),
         kind="run",
@@ -186,7 +197,7 @@ def _run_row(path: Path) -> ListingRow:
         recipe=name,
         title=given.title,
         model=given.model.kind,
-        changed=_changed(name, given) if name else {},
+        changed=changed,
         score=_score(_json(path / TEST) or {}, "test") or _score(best, "valid"),
         step=step,
         steps=steps,
@@ -211,25 +222,6 @@ def _names_by_title() -> dict[str, str]:
 @cache
 def _shipped(name: str) -> dict[str, Any]:
     return load_recipe(name).recipe.model_dump()
-
-
-def _changed(name: str, given: Recipe) -> dict[str, Any]:
-    """Return the fields in which a run's recipe, as given, differs from a shipped one.
-
-    For a run that starts from another, fields that its start did not give.
-    """
-    changed = {}
-    base = _shipped(name)
-    start = read_start(given.init.run)
-    for table, values in given.model_dump().items():
-        for field_name, value in values.items() if isinstance(values, dict) else ():
-            # A field that a later layer dropped is unset; its replacement is listed.
-            if value is None or base[table].get(field_name) == value:
-                continue
-            key = f"{table}.{field_name}"
-            if start is None or not is_kept(start, key, value):
-                changed[key] = value
-    return changed
 
 
 class _Asked(Typed):
@@ -276,6 +268,16 @@ def comparison_row(path: Path) -> ListingRow:
     state: State = "finished"
     if not results or finished + failed < (planned or 0):
         state = "running" if is_held(path) else "unfinished"
+    # The headline of the report; without one, the number of each verdict.
+    headline, differences = results.get("headline"), results.get("differences")
+    if not isinstance(headline, str):
+        verdicts = [
+            str(difference["verdict"])
+            for difference in (differences if isinstance(differences, list) else ())
+            if isinstance(difference, Mapping) and "verdict" in difference
+        ]
+        counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
+        headline = f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""
     n_seeds: Any = seeds or results.get("planned_seeds")
     return ListingRow(
         folder=str(path),
@@ -288,7 +290,7 @@ def comparison_row(path: Path) -> ListingRow:
         seeds=n_seeds if isinstance(n_seeds, int) else None,
         finished=finished,
         planned=planned,
-        headline=_headline(results),
+        headline=headline,
         resume=resume if state == "unfinished" else "",
         problem=f"{failed} failed" if failed else "",
     )
@@ -313,20 +315,6 @@ def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
     return ended, failed
 
 
-def _headline(results: Mapping[str, Any]) -> str:
-    """Return the headline of the report; without one, the number of each verdict."""
-    headline, differences = results.get("headline"), results.get("differences")
-    if isinstance(headline, str) or not isinstance(differences, list):
-        return headline if isinstance(headline, str) else ""
-    verdicts = [
-        str(difference["verdict"])
-        for difference in differences
-        if isinstance(difference, Mapping) and "verdict" in difference
-    ]
-    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""
-
-
 def render_rows(rows: Sequence[ListingRow]) -> str:
     """Format rows, the first at the top: a line of columns, and below it details."""
     headings = ("folder", "when", "how good", "steps", "time")
@@ -346,7 +334,18 @@ def render_rows(rows: Sequence[ListingRow]) -> str:
             lines.append(folder)
             folder = ""
         lines.append(line((folder, *others)))
-        details = (_description(row), row.headline, row.problem)
+        parts = [row.recipe or row.title or "a recipe without a title"]
+        parts += [f"({row.model})"] if row.model else []
+        for key, value in row.changed.items():
+            written = show(value)
+            if isinstance(value, str):
+                written = value.removeprefix(f"{Path.cwd()}{os.sep}")[-LONGEST_VALUE:]
+            parts.append(f"{key}={written}")
+        description = "" if row.state == "damaged" else " ".join(parts)
+        if row.kind == "comparison":
+            seeds = f", {count(row.seeds, 'seed')}" if row.seeds else ""
+            description = f"comparison of {', '.join(row.arms)}{seeds}"
+        details = (description, row.headline, row.problem)
         lines += [paragraph(text, indent=_DETAIL) for text in details if text]
         if row.state == "running":
             lines.append(f"{_DETAIL}running now")
@@ -357,7 +356,11 @@ def render_rows(rows: Sequence[ListingRow]) -> str:
 
 def _cells(row: ListingRow) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row.when).strftime("%Y-%m-%d %H:%M") if row.when else "?"
-    score = "" if row.score is None else format_score(row.score)
+    score = ""
+    if row.score is not None:
+        before, after, factor, decimals = _SCORES[row.score.name]
+        split = " (test)" if row.score.split == "test" else ""
+        score = f"{before}{row.score.value * factor:.{decimals}f}{after}{split}"
     steps = "" if row.step is None else f"{row.step:,}"
     if row.kind == "comparison":
         score = "" if row.state == "finished" else row.state
@@ -370,31 +373,6 @@ def _cells(row: ListingRow) -> tuple[str, ...]:
         score = row.state
     time = "" if row.seconds is None else searchable(format_duration(row.seconds))
     return (row.folder, when, score, steps, time)
-
-
-def format_score(score: ListedScore) -> str:
-    """Format a score with its unit, and its split if not validation."""
-    before, after, factor, decimals = _SCORES[score.name]
-    split = " (test)" if score.split == "test" else ""
-    return f"{before}{score.value * factor:.{decimals}f}{after}{split}"
-
-
-def _description(row: ListingRow) -> str:
-    if row.kind == "comparison":
-        seeds = f", {count(row.seeds, 'seed')}" if row.seeds else ""
-        return f"comparison of {', '.join(row.arms)}{seeds}"
-    if row.state == "damaged":
-        return ""
-    parts = [row.recipe or row.title or "a recipe without a title"]
-    if row.model:
-        parts.append(f"({row.model})")
-    here = f"{Path.cwd()}{os.sep}"
-    for key, value in row.changed.items():
-        if isinstance(value, str):
-            parts.append(f"{key}={value.removeprefix(here)[-LONGEST_VALUE:]}")
-        else:
-            parts.append(f"{key}={show(value)}")
-    return " ".join(parts)
 
 
 def _command(command: str) -> str:

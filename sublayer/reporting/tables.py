@@ -436,31 +436,26 @@ def write_tables(results: Results, path: Path) -> None:
         f"and p values{adjusted}; the columns from the t tests on are for one comparison alone, "
         "not adjusted."
     )
+    # A row for each seed, then means and SDs.
+    decimals = n_decimals(shown)
+    columns = []
+    for arm in shown.arms:
+        failed = dict.fromkeys((failure.seed for failure in _failures(shown, arm)), "failed")
+        scores = zip(arm.seeds, arm.values, strict=True)
+        columns.append(failed | {seed: f"{value:.{decimals}f}" for seed, value in scores})
+    seeds = sorted({seed for column in columns for seed in column})
+    rows = [[str(seed), *(column.get(seed, DASH) for column in columns)] for seed in seeds]
+    for label, name in (("mean", "mean"), ("SD", "sd")):
+        rows.append([label, *(format_plain(getattr(arm, name), decimals) for arm in shown.arms)])
+    headings = ["seed", *(arm.name for arm in shown.arms)]
     sheets = [
-        replace(_runs(shown), caption=every_run),
+        Sheet(headings, rows, every_run),
         replace(
             _comparisons(shown, _OF_PAPERS),
             caption=" ".join([of_differences, *basis_lines(shown)]),
         ),
     ]
     write_file(path, as_papers(path.suffix, sheets))
-
-
-def _runs(results: Results) -> Sheet:
-    """Return every run: a row for each seed, then means and SDs."""
-    decimals = n_decimals(results)
-    columns = []
-    for arm in results.arms:
-        failed = dict.fromkeys((failure.seed for failure in _failures(results, arm)), "failed")
-        scores = zip(arm.seeds, arm.values, strict=True)
-        columns.append(failed | {seed: f"{value:.{decimals}f}" for seed, value in scores})
-    seeds = sorted({seed for column in columns for seed in column})
-    rows = [[str(seed), *(column.get(seed, DASH) for column in columns)] for seed in seeds]
-    for name in ("mean", "sd"):
-        label = "SD" if name == "sd" else name
-        cells = [format_plain(getattr(arm, name), decimals) for arm in results.arms]
-        rows.append([label, *cells])
-    return Sheet(["seed", *(arm.name for arm in results.arms)], rows)
 
 
 def _failures(results: Results, arm: ArmResult) -> list[Failure]:
@@ -507,22 +502,19 @@ def _csv(results: Results) -> str:
             row = {**vars(difference), "kind": "difference", metric: difference.mean}
             row["n_comparisons"] = results.n_comparisons
             if differences is results.differences:
-                row |= _secondary_values(analyses[number])
+                analysis = analyses[number]
+                better = analysis.superiority
+                row |= {
+                    "p_paired_t": analysis.paired_t and analysis.paired_t.p,
+                    "p_welch_t": analysis.welch_t and analysis.welch_t.p,
+                    "published_effect": analysis.published and analysis.published.effect,
+                    "p_run_is_better": better and better.estimate,
+                    "p_run_is_better_low": better and better.low,
+                    "p_run_is_better_high": better and better.high,
+                }
             rows.append(row)
     costs = ("parameters", "steps", "tokens", "note")
     return as_csv(["kind", "arm", "baseline", "seed", *metrics, *_OF_A_DIFFERENCE, *costs], rows)
-
-
-def _secondary_values(analysis: Secondary) -> dict[str, object]:
-    better = analysis.superiority
-    return {
-        "p_paired_t": analysis.paired_t and analysis.paired_t.p,
-        "p_welch_t": analysis.welch_t and analysis.welch_t.p,
-        "published_effect": analysis.published and analysis.published.effect,
-        "p_run_is_better": better and better.estimate,
-        "p_run_is_better_low": better and better.low,
-        "p_run_is_better_high": better and better.high,
-    }
 
 
 _OF_ARMS = (

@@ -22,7 +22,7 @@ from sublayer.reporting.words import (
 from sublayer.study.budget.expected import PROGRAM_BYTES
 from sublayer.study.budget.match import read_budget
 from sublayer.study.comparisons import compared_budgets, differing_fields
-from sublayer.study.results import Results, Scorecard
+from sublayer.study.results import Results
 from sublayer.system.terminal import hanging, noted, paragraph, terminal_width
 from sublayer.tables import Sheet
 
@@ -104,11 +104,6 @@ def shown(sheet: Sheet) -> list[str]:
     return [sheet.fitted(terminal_width()), *below] if sheet.rows else below
 
 
-def render_scorecard(card: Scorecard) -> str:
-    """Format a table of scores, its legend and the lines below it."""
-    return "\n".join(shown(card_sheet(card)))
-
-
 def planned_sheet(arms: Sequence[Mapping[str, Any]]) -> Sheet:
     """Return the planned excess of arms over others, from JSON."""
     budgets = [read_budget(arm["name"], arm["excess"]) for arm in arms]
@@ -164,7 +159,20 @@ def render_plan(result: JsonObject) -> str:
     if budgets := shown(planned_sheet(result["arms"])):
         parts += [*budgets, ""]
     if stages := result.get("stages"):
-        parts += [_stages_sheet(stages).fitted(terminal_width()), ""]
+        numbers: dict[str, tuple[str, _Form]] = {
+            "runs": ("runs", _WHOLE),
+            "steps": ("steps", _WHOLE),
+            "s/step": ("seconds_per_step", _SHORT),
+            "time": ("hours", _hours),
+            "memory": ("memory_bytes", _bytes),
+            "disk": ("disk_bytes", _bytes),
+        }
+        rows = []
+        for stage in stages:  # shared ones once
+            cells = _cells(stage, dict(numbers.values()))
+            rows.append([stage["stage"], stage["after"], ", ".join(stage["arms"]), *cells])
+        sheet = Sheet(["stage", "after", "arms", *numbers], rows, texts=range(3))
+        parts += [sheet.fitted(terminal_width()), ""]
     return "\n".join([*parts, *lines, *notes])
 
 
@@ -183,28 +191,6 @@ _SHORT: _Form = "{:.3g}".format
 def _cells(row: JsonObject, forms: Mapping[str, _Form]) -> list[str]:
     """Format the numbers of a row by key, unknown ones empty."""
     return ["" if row[key] is None else form(row[key]) for key, form in forms.items()]
-
-
-def _stages_sheet(stages: Sequence[JsonObject]) -> Sheet:
-    """Return the stages of a chain, shared ones once."""
-    numbers: dict[str, tuple[str, _Form]] = {
-        "runs": ("runs", _WHOLE),
-        "steps": ("steps", _WHOLE),
-        "s/step": ("seconds_per_step", _SHORT),
-        "time": ("hours", _hours),
-        "memory": ("memory_bytes", _bytes),
-        "disk": ("disk_bytes", _bytes),
-    }
-    rows = [
-        [
-            stage["stage"],
-            stage["after"],
-            ", ".join(stage["arms"]),
-            *_cells(stage, dict(numbers.values())),
-        ]
-        for stage in stages
-    ]
-    return Sheet(["stage", "after", "arms", *numbers], rows, texts=range(3))
 
 
 def plan_lines(result: JsonObject) -> list[str]:

@@ -33,7 +33,7 @@ from sublayer.study.comparisons import (
     describe_excesses,
     secondary_analyses,
 )
-from sublayer.study.results import SIGNATURE, Further, Results, StudyText
+from sublayer.study.results import SIGNATURE, Further, Results
 
 LONGEST_HEADLINE = 120
 """Characters in two lines of the report."""
@@ -153,18 +153,6 @@ def describe_largest(results: Results) -> str:
     return f"budgets {largest}" if largest else ""
 
 
-def describe_matching(results: Results) -> str:
-    """Name the matched currency, as equal, or as only matched if it did not become equal."""
-    if results.match not in _MATCHED:
-        return "budgets not matched"
-    currency = _MATCHED[results.match]
-    realised = [budget.realised for budget in compared_budgets(results)]
-    is_equal = all(
-        currency in excess.shares and currency not in excess.beyond for excess in realised
-    )
-    return f"{'at equal' if is_equal else 'matched by'} {currency}"
-
-
 @dataclass(frozen=True)
 class Statement:
     """One comparison: ``arm predicate baseline detail``, as "gelu is better than relu by ...".
@@ -191,33 +179,33 @@ class Statement:
 def statements(results: Results) -> list[Statement]:
     """Return a sentence about each comparison, with its numbers in display units."""
     shown = in_display_units(results)
-    return [_statement(shown, difference) for difference in shown.differences]
 
-
-def _statement(results: Results, difference: Difference) -> Statement:
-    def wording(unit: str) -> tuple[str, str]:
+    def wording(difference: Difference, unit: str) -> tuple[str, str]:
         return finding(
             difference,
-            decimals=n_decimals(results),
+            decimals=n_decimals(shown),
             unit=unit,
-            level=_confidence(results, difference),
-            margin=results.margin,
-            n_seeds=results.n_seeds,
-            n_finished={arm.name: len(arm.seeds) for arm in results.arms},
+            level=_confidence(shown, difference),
+            margin=shown.margin,
+            n_seeds=shown.n_seeds,
+            n_finished={arm.name: len(arm.seeds) for arm in shown.arms},
         )
 
-    predicate, detail = wording(f" {results.metric.difference}")
-    # A contrast of more than two arms is a sum, compared with 0.
-    baseline = difference.baseline or "0"
-    brief = f"{difference.arm} {predicate} {baseline}{wording('')[1]}"
-    if beyond := describe_excess(results, difference):
-        detail += f"; {difference.arm} takes {beyond}"
-    if difference.note:
-        detail += f"; {difference.note}"
-    further = tuple(_certainty(results, difference))
-    return Statement(
-        difference.arm, baseline, difference.verdict, predicate, detail, brief, further
-    )
+    sentences = []
+    for difference in shown.differences:
+        predicate, detail = wording(difference, f" {shown.metric.difference}")
+        # A contrast of more than two arms is a sum, compared with 0.
+        arm, baseline = difference.arm, difference.baseline or "0"
+        brief = f"{arm} {predicate} {baseline}{wording(difference, '')[1]}"
+        if beyond := describe_excess(shown, difference):
+            detail += f"; {arm} takes {beyond}"
+        if difference.note:
+            detail += f"; {difference.note}"
+        further = tuple(_certainty(shown, difference))
+        sentences.append(
+            Statement(arm, baseline, difference.verdict, predicate, detail, brief, further)
+        )
+    return sentences
 
 
 def _certainty(results: Results, difference: Difference) -> Iterator[str]:
@@ -375,26 +363,31 @@ def conditions(results: Results) -> str:
     """Describe budgets, tuning, seeds and scoring, as the start of a sentence."""
     fields = [setting.partition("=")[0] for arm in results.arms for setting in arm.tuned]
     tuned = f"{enumerate_names(list(dict.fromkeys(fields)))} tuned for each arm"
+    matching = "budgets not matched"
+    if results.match in _MATCHED:
+        currency = _MATCHED[results.match]
+        realised = [budget.realised for budget in compared_budgets(results)]
+        is_equal = all(
+            currency in excess.shares and currency not in excess.beyond for excess in realised
+        )
+        matching = f"{'at equal' if is_equal else 'matched by'} {currency}"
+    paired = results.pairing is not None and results.pairing.is_paired
+    seeds = f"{results.n_seeds} {'paired ' if paired else ''}seeds of each arm"
+    if not results.differences:
+        seeds = "not compared yet"
+    elif results.n_seeds == 1:
+        seeds = "one seed of each arm"
+    elif results.is_sequential:
+        seeds = f"seeds added until each arm is decided, at most {results.looks[-1]}"
     parts = [
-        describe_matching(results),
+        matching,
         budget_in_words(results),
         tuned if fields else "nothing tuned",
-        _seeds(results),
+        seeds,
         f"scored on {results.scored_on or f'the {results.split} split'}",
     ]
     text = "; ".join(filter(None, [", ".join(filter(None, parts)), describe_largest(results)]))
     return f"{text[0].upper()}{text[1:]}"
-
-
-def _seeds(results: Results) -> str:
-    if not results.differences:
-        return "not compared yet"
-    if results.n_seeds == 1:
-        return "one seed of each arm"
-    if results.is_sequential:
-        return f"seeds added until each arm is decided, at most {results.looks[-1]}"
-    paired = results.pairing is not None and results.pairing.is_paired
-    return f"{results.n_seeds} {'paired ' if paired else ''}seeds of each arm"
 
 
 def fact_lines(results: Results) -> Iterator[str]:
@@ -494,30 +487,25 @@ def text_line(results: Results) -> str:
     """Name the text, its sizes and the date; empty if unknown."""
     reproduction = results.reproduction
     sentences = []
-    if reproduction.text is not None:
-        sentences.append(_text_in_words(reproduction.text, results))
+    if (text := reproduction.text) is not None:
+        scored = results.split if is_scored_on_text(results) else ""
+        splits = {"train": "training" if scored else "pre-training", scored: f"{scored} split"}
+        sizes = "; ".join(
+            f"{name}: {count(size['documents'], 'document')}, {format_quantity(size['bytes'], 'B')}"
+            for split, name in splits.items()
+            if (size := text.sizes.get(split, {})).keys() >= {"bytes", "documents"}
+        )
+        n_more = len(text.names) - _NAMED
+        names = enumerate_names(text.names)
+        if n_more > 0:
+            names = f"{', '.join(text.names[:_NAMED])} and {n_more} more"
+        named = f"Text: {names} ({sizes})" if sizes else f"Text: {names}"
+        sentences.append(named if names else sizes)
     if signature := reproduction.environment.get(f"{SIGNATURE}{results.metric.name}"):
         sentences.append(f"Signature of {results.metric.name}: {signature}")
     if reproduction.date:
         sentences.append(f"Finished on {reproduction.date[:10]}")
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
-
-
-def _text_in_words(text: StudyText, results: Results) -> str:
-    scored = results.split if is_scored_on_text(results) else ""
-    splits = {"train": "training" if scored else "pre-training", scored: f"{scored} split"}
-    sizes = "; ".join(
-        f"{name}: {count(size['documents'], 'document')}, {format_quantity(size['bytes'], 'B')}"
-        for split, name in splits.items()
-        if (size := text.sizes.get(split, {})).keys() >= {"bytes", "documents"}
-    )
-    n_more = len(text.names) - _NAMED
-    names = enumerate_names(text.names)
-    if n_more > 0:
-        names = f"{', '.join(text.names[:_NAMED])} and {n_more} more"
-    if not names:
-        return sizes
-    return f"Text: {names} ({sizes})" if sizes else f"Text: {names}"
 
 
 def is_scored_on_text(results: Results) -> bool:
@@ -583,24 +571,20 @@ def basis_lines(results: Results) -> Iterator[str]:
             for text, names in trials.items()
         ]
         yield f"Tuning: {'; '.join(parts)}."
-    parts = [part for part in (_of_paper(results, name) for name in ("steps", "tokens")) if part]
+    parts = []
+    for name in ("steps", "tokens"):
+        known = [
+            (amount / arm.paper[name], arm.paper[name])
+            for arm in results.arms
+            if (amount := getattr(arm.costs, name)) and arm.paper.get(name)
+        ]
+        if known:
+            shares, papers = map(sorted, zip(*known, strict=True))
+            share = " to ".join(dict.fromkeys(map(percent, (shares[0], shares[-1]))))
+            paper = " to ".join(dict.fromkeys(map(format_quantity, (papers[0], papers[-1]))))
+            parts.append(f"{share} of its {name} ({paper})")
     if parts:
         yield f"Share of the paper's training: {' and '.join(parts)}."
-
-
-def _of_paper(results: Results, name: str) -> str:
-    """Format the share of the paper's steps or tokens over the arms; empty if unknown."""
-    known = [
-        (amount / arm.paper[name], arm.paper[name])
-        for arm in results.arms
-        if (amount := getattr(arm.costs, name)) and arm.paper.get(name)
-    ]
-    if not known:
-        return ""
-    shares, papers = map(sorted, zip(*known, strict=True))
-    share = " to ".join(dict.fromkeys(map(percent, (shares[0], shares[-1]))))
-    paper = " to ".join(dict.fromkeys(map(format_quantity, (papers[0], papers[-1]))))
-    return f"{share} of its {name} ({paper})"
 
 
 def percent(share: float) -> str:
