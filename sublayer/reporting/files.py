@@ -22,7 +22,6 @@ from sublayer.study.comparisons import (
     final_losses,
     same_quality,
     secondary_analyses,
-    secondary_to_json,
     tuned_best,
 )
 from sublayer.study.definition import Options, Overrides
@@ -121,7 +120,13 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
     if results.hypothesis_of is not None:
         arm, baseline = results.hypothesis_of
         hypothesis = {"says": results.hypothesis, "arm": arm, "baseline": baseline}
-    differences = zip(results.differences, secondary_analyses(results), strict=True)
+    differences = []
+    for difference, analysis in zip(results.differences, secondary_analyses(results), strict=True):
+        secondary = asdict(analysis)
+        label, _, _ = (secondary.pop(name) for name in ("course_label", "arm", "baseline"))
+        if (course := analysis.course) is not None:
+            secondary["course"] = {"metric": label, **secondary["course"], "turns": course.turns}
+        differences.append({**asdict(difference), "secondary": secondary})
     content = {
         "report": str(resolved(report)),
         "headline": headline(results).replace(NO_BREAK, " "),
@@ -138,10 +143,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
             for arm, budget in zip(results.arms, arm_budgets(results), strict=True)
         ],
         "n_comparisons": results.n_comparisons,
-        "differences": [
-            {**asdict(difference), "secondary": secondary_to_json(analysis)}
-            for difference, analysis in differences
-        ],
+        "differences": differences,
         "further": [
             {
                 "metric": further.metric.name,
@@ -194,6 +196,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
 
 
 def _arm_to_json(arm: ArmResult, results: Results) -> dict[str, Any]:
+    training, validation, gap = final_losses(arm, results.metric)
     content = {
         "name": arm.name,
         "parameters": arm.parameters,
@@ -208,7 +211,7 @@ def _arm_to_json(arm: ArmResult, results: Results) -> dict[str, Any]:
             for name, values in arm.further.items()
         },
         "sample": None if arm.sample is None else asdict(arm.sample),
-        "final_losses": asdict(final_losses(arm, results.metric)),
+        "final_losses": {"training": training, "validation": validation, "gap": gap},
         "matched": arm.matched,
         "tuned": arm.tuned,
         "tunings": [

@@ -92,7 +92,7 @@ def render_report(results: Results) -> str:
         hypothesis=words.hypothesis_words(results),
         also=enumerate_names(decided),
         forest=forest,
-        errors=tables.errors_sheet(results),
+        errors=tables.comparisons_sheet(results, tables.ERRORS),
         scorecard=None if card is None else card_sheet(card),
         budgets=tables.budget_sheet(compared_budgets(results), results.baseline),
         worth=tables.quality_sheet(results),

@@ -232,11 +232,17 @@ _COMPARISONS: Mapping[str, Callable[[_Compared], str]] = {
 }
 """The columns of tables of comparisons; empty ones are left out."""
 _OF_DIFFERENCES = (*("difference", "CI", "p", "verdict", "seeds"), "detectable")
-_OF_ERRORS = ("p", "verdict", "seeds", "standard error", "from seeds", "from test items")
+ERRORS = (
+    *("p", "verdict", "seeds", "standard error", "from seeds", "from test items"),
+    *("from tuning", "detectable"),
+)
+"""Columns of the table of standard errors and their parts."""
 _OF_PAPERS = (*_OF_DIFFERENCES[:-1], "paired t, p", "Welch's t, p", *_SECONDARY)
 
 
-def _comparisons(results: Results, columns: Iterable[str], *, are_judged: bool = False) -> Sheet:
+def comparisons_sheet(
+    results: Results, columns: Iterable[str], *, are_judged: bool = False
+) -> Sheet:
     """Return columns of the comparisons, of the judged ones only, with the t tests below."""
     reached = {
         (quality.arm, quality.whose): quality
@@ -270,19 +276,14 @@ def _comparisons(results: Results, columns: Iterable[str], *, are_judged: bool =
 def differences_sheet(results: Results) -> Sheet:
     """Return the table of the differences."""
     columns = _OF_DIFFERENCES if results.has_verdicts else ("difference", "verdict")
-    sheet = _comparisons(results, columns)
+    sheet = comparisons_sheet(results, columns)
     note = "Detectable: the true difference that these seeds detect four times in five"
     return replace(sheet, legend=[note]) if "detectable" in sheet.headings else sheet
 
 
-def errors_sheet(results: Results) -> Sheet:
-    """Return the table of standard errors and their parts."""
-    return _comparisons(results, (*_OF_ERRORS, "from tuning", "detectable"))
-
-
 def secondary_sheet(results: Results) -> Sheet:
     """Return the secondary analyses of each comparison of two arms with a verdict."""
-    return _comparisons(results, _SECONDARY, are_judged=True)
+    return comparisons_sheet(results, _SECONDARY, are_judged=True)
 
 
 def further_sheet(results: Results) -> Sheet:
@@ -398,16 +399,11 @@ def losses_sheet(results: Results) -> Sheet:
     """Return the losses at the end of training; no rows unless an arm has both."""
     losses = {arm.name: final_losses(arm, results.metric) for arm in results.arms}
     rows = [
-        [
-            name,
-            format_plain(final.training, 3),
-            format_plain(final.validation, 3),
-            format_signed(final.gap, 3),
-        ]
-        for name, final in losses.items()
-        if any(loss.gap is not None for loss in losses.values())
+        [name, format_plain(training, 3), format_plain(validation, 3), format_signed(gap, 3)]
+        for name, (training, validation, gap) in losses.items()
     ]
-    return Sheet(["arm", "training loss", "validation loss", "gap"], rows)
+    has_any = any(gap is not None for _, _, gap in losses.values())
+    return Sheet(["arm", "training loss", "validation loss", "gap"], rows if has_any else [])
 
 
 def check_table_files(paths: Sequence[Path]) -> None:
@@ -451,7 +447,7 @@ def write_tables(results: Results, path: Path) -> None:
     sheets = [
         Sheet(headings, rows, every_run),
         replace(
-            _comparisons(shown, _OF_PAPERS),
+            comparisons_sheet(shown, _OF_PAPERS),
             caption=" ".join([of_differences, *basis_lines(shown)]),
         ),
     ]

@@ -162,7 +162,30 @@ def verify_study(folder: Path) -> Verification:
             continue
         n_values += n_computed
         deviations += altered
-    deviations += _of_results(folder, results)
+    # Judged again from the runs.
+    try:
+        again = results_of_folder(folder)
+        rejudged = results_to_json(again, folder / REPORT)
+    except (CheckpointError, ConfigError, DataError) as error:
+        text = f"they cannot be judged again: {error}"
+        deviations.append(Deviation("results altered", RESULTS, text))
+    else:
+        rejudged = {key: value for key, value in rejudged.items() if key not in _NOT_JUDGED}
+        changes = _differing(results, rejudged)
+        for _, of_entry in itertools.groupby(changes, lambda change: change[0][0]):
+            texts = [
+                f"{'.'.join(place)} {_short(old)}, judged again {_short(new)}"
+                for place, old, new in of_entry
+            ]
+            more = len(texts) - _SHOWN_CHANGES
+            text = "; ".join(texts[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
+            deviations.append(Deviation("results altered", RESULTS, text))
+        noted = (results.get("plan") or {}).get("hash", "")
+        sealed = "" if again.sealing is None else again.sealing.hash
+        if noted != sealed:
+            named = noted[:SHOWN_DIGITS] or "none"
+            text = f"made under plan {named}, and the plan is {sealed[:SHOWN_DIGITS] or 'none'}"
+            deviations.append(Deviation("results of another plan", RESULTS, text))
     sealing = sealing_of(folder, stage_texts)
     shown = sealing.hash[:SHOWN_DIGITS]
     report = folder / REPORT
@@ -413,32 +436,6 @@ def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
     if wrong:
         return n_values, [Deviation("score altered", f"{where}/{scores.name}", "; ".join(wrong))]
     return n_values, []
-
-
-def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Judge the runs again, and yield the differences from ``results.json``."""
-    try:
-        results = results_of_folder(folder)
-        again = results_to_json(results, folder / REPORT)
-    except (CheckpointError, ConfigError, DataError) as error:
-        yield Deviation("results altered", RESULTS, f"they cannot be judged again: {error}")
-        return
-    judged = {key: value for key, value in again.items() if key not in _NOT_JUDGED}
-    changes = _differing(earlier, judged)
-    for _, of_entry in itertools.groupby(changes, lambda change: change[0][0]):
-        texts = [
-            f"{'.'.join(where)} {_short(old)}, judged again {_short(new)}"
-            for where, old, new in of_entry
-        ]
-        more = len(texts) - _SHOWN_CHANGES
-        text = "; ".join(texts[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
-        yield Deviation("results altered", RESULTS, text)
-    noted = (earlier.get("plan") or {}).get("hash", "")
-    sealed = "" if results.sealing is None else results.sealing.hash
-    if noted != sealed:
-        named = noted[:SHOWN_DIGITS] or "none"
-        text = f"made under plan {named}, and the plan is {sealed[:SHOWN_DIGITS] or 'none'}"
-        yield Deviation("results of another plan", RESULTS, text)
 
 
 def _differing(old: Any, new: Any, *where: str) -> Iterator[tuple[tuple[str, ...], Any, Any]]:

@@ -1,5 +1,6 @@
 """Columns of compared scores: metrics of a plain study, tasks and averages of stages."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -87,8 +88,16 @@ def list_columns(
     """
     scored: list[Column] = []
     for stage in chain.stages:
-        if stage.finetunes:
-            scored += _of_tasks(chain, stage.name, parts[stage.name])
+        of_stage = parts[stage.name] if stage.finetunes else ()
+        if len(of_stage) == 1:
+            scored += _of_part(chain, stage.name, stage.name, of_stage[0].name, of_stage[0])
+        elif of_stage:
+            scored.append(Column(points_metric(stage.name, f"{stage.name}, mean"), stage.name))
+            # An ensemble selects no checkpoint per task.
+            is_one = len({part.task.name for part in of_stage}) == 1 or stage.ensemble
+            for best, part in itertools.product(("",) if is_one else ("", BEST), of_stage):
+                key = f"{best}{part.name}"
+                scored += _of_part(chain, f"{stage.name}/{key}", stage.name, key, part)
     _check(study, chain, scored)
     labels = Counter(column.metric.label for column in scored)
     scored = [
@@ -168,19 +177,6 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
     by_name = {column.name: column for column in columns}
     _check_is_column(f"{study}: metric = {name}", name, by_name)
     return by_name[name]
-
-
-def _of_tasks(chain: Chain, stage: str, parts: Sequence[StagePart]) -> Iterator[Column]:
-    if len(parts) == 1:
-        yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
-        return
-    yield Column(points_metric(stage, f"{stage}, mean"), stage)
-    # An ensemble selects no checkpoint per task.
-    is_one = len({part.task.name for part in parts}) == 1 or chain.stage(stage).ensemble
-    for best in ("",) if is_one else ("", BEST):
-        for part in parts:
-            key = f"{best}{part.name}"
-            yield from _of_part(chain, f"{stage}/{key}", stage, key, part)
 
 
 def _of_part(chain: Chain, name: str, stage: str, key: str, part: StagePart) -> Iterator[Column]:

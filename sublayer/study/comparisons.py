@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,19 +81,15 @@ def _curve(seed: int, points: Sequence[tuple[Mapping[str, Any], float]]) -> Curv
     return Curve(seed, steps, tokens, seconds, tuple(value for _, value in points))
 
 
-@dataclass(frozen=True)
-class FinalLosses:
-    """Losses at the last evaluation, in nats: means over seeds that have both, else None."""
+def final_losses(
+    arm: ArmResult, metric: Metric
+) -> tuple[float, float, float] | tuple[None, None, None]:
+    """Return the training and validation loss at the last evaluation, and their gap, in nats.
 
-    training: float | None
-    """The mean over the steps since the previous evaluation, with dropout and changing weights."""
-    validation: float | None
-    gap: float | None
-    """Validation minus training: both in nats, without smoothing and other terms."""
-
-
-def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
-    """Read the final losses of an arm; ``metric`` is the deciding one."""
+    Means over seeds that have both, None without any; ``metric`` is the deciding one. The training
+    loss is the mean over the steps since the previous evaluation, with dropout and changing
+    weights. The gap is validation minus training, both without smoothing and other terms.
+    """
     curves = arm.curves if metric.name == LOSS else arm.further_curves.get(LOSS, ())
     valid = {curve.seed: curve for curve in curves}
     ends = [
@@ -102,9 +98,9 @@ def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
         if trained.seed in valid and valid[trained.seed].steps[-1] == trained.steps[-1]
     ]
     if not ends:
-        return FinalLosses(None, None, None)
+        return None, None, None
     training, validation = (math.fsum(losses) / len(ends) for losses in zip(*ends, strict=True))
-    return FinalLosses(training, validation, validation - training)
+    return training, validation, validation - training
 
 
 FEWEST_EVALUATIONS = 4
@@ -326,10 +322,11 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, ArmSettin
                 for name, text in texts.items()
             }
 
-    def last_origin(key: str) -> int:
-        return max(_ORDER.index(setting.origin) for setting in differing[key].values())
-
-    return {key: differing[key] for key in sorted(differing, key=last_origin)}
+    last = {
+        key: max(_ORDER.index(setting.origin) for setting in settings.values())
+        for key, settings in differing.items()
+    }
+    return {key: differing[key] for key in sorted(differing, key=last.__getitem__)}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -477,16 +474,6 @@ def tuned_best(tuning: Tuning) -> tuple[float, ...]:
     scores = [worst if score is None else score for score in tuning.scores.values()]
     best = expected_best(scores, better="lower" if tuning.is_lower_better else "higher")
     return tuple(best.tolist())
-
-
-def secondary_to_json(secondary: Secondary) -> dict[str, Any]:
-    """Return the analyses of a comparison as plain values, None for those not computed."""
-    content = asdict(secondary)
-    label, _, _ = (content.pop(name) for name in ("course_label", "arm", "baseline"))
-    if secondary.course is not None:
-        turns = secondary.course.turns
-        content["course"] = {"metric": label, **content["course"], "turns": turns}
-    return content
 
 
 def _published(results: Results, difference: Difference) -> PublishedEffect | None:

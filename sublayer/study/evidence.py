@@ -36,23 +36,19 @@ from sublayer.statistics.looks import (
     without_verdicts,
 )
 from sublayer.statistics.scores import RunScores, Tuned, against_baseline
-from sublayer.study.columns import Column, metric_columns, primary_column, run_scores, value_of
+from sublayer.study.columns import Column, primary_column, run_scores, value_of
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, COLLAPSED, ERROR
-from sublayer.study.plan_file import read_plan
 from sublayer.study.question import Seeds
 from sublayer.study.results import RESULTS, Cell, Further
 from sublayer.study.runs import (
-    RunMaker,
     Runs,
     StageRuns,
     failed_runs,
-    finder_of_plan,
     has_ended,
     trial_losses,
 )
 from sublayer.study.stages import Chain, names_of
-from sublayer.system.stages import note
 
 _STEP = 1e-3
 Values = Mapping[str, Mapping[int, float]]
@@ -466,35 +462,6 @@ class StudyJudge:
         }
 
 
-def run_looks(
-    work: RunMaker, folder: Path, study: Study, seeds: Seeds, looks: Looks
-) -> tuple[Runs, int]:
-    """Make the runs of all looks; return them with the number of seeds reached.
-
-    In a sequential study a look makes only the runs of undecided arms.
-    """
-    going_on: set[str] | None = None
-    before = 0
-    for look in looks.planned:
-        work.run(seeds.compared(look)[before:], going_on)
-        plan = read_plan(folder)
-        finder = finder_of_plan(folder, plan)
-        finder.seeds = seeds.compared(look)
-        runs = finder.gathered()
-        if look == looks.planned[-1]:
-            break
-        taken = tuple(plan.reported_seeds)
-        judge = StudyJudge(
-            study, metric_columns(study), runs, look, looks, taken, n_tuning=seeds.n_tuning
-        )
-        going_on = _going_on(judge)
-        if not going_on:
-            break
-        note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")
-        before = look
-    return runs, look
-
-
 def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> tuple[int, int, bool]:
     """Return the look that a sequential study of ``arms`` has reached.
 
@@ -513,14 +480,14 @@ def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> tupl
         if n_missing:
             return last or look, n_missing, last > 0
         last = look
-        going_on = _going_on(replace(judge, n_seeds=look, n_awaited=0))
+        going_on = undecided(replace(judge, n_seeds=look, n_awaited=0))
         if not going_on:
             break
     return last, 0, True
 
 
-def _going_on(judge: StudyJudge) -> set[str]:
-    """Return the undecided arms."""
+def undecided(judge: StudyJudge) -> set[str]:
+    """Return the arms that a further look would make more runs of."""
     hypothesis = judge.study.question.hypothesis
     return undecided_arms(judge.first(), judge.scored, hypothesis.contrast if hypothesis else ())
 

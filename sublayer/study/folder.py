@@ -264,21 +264,19 @@ class StudyFolder:
             return f"another study, of {', '.join(recipes)}"
         # Other weights are refused by ``check``, also with new or renamed fields.
         for name, recipe in request["recipes"].items() if self._has_our_weights() else ():
-            old, new = (self._settings_of(version) for version in (recipes[name], recipe))
+            # In the present format, a line per setting, without headings; newer fields have their
+            # defaults.
+            file, lines = str(self.path / PLAN), []
+            for text in (recipes[name], recipe):
+                read = recipe_of(parse_toml(text, file, ConfigError), file)
+                plain = read.model_copy(update=dict.fromkeys(HEADINGS, ""))
+                lines.append(dump_recipe(plain).splitlines())
+            old, new = lines
             if old != new:
                 gone = next((line for line in old if line not in new), "no setting")
                 come = next((line for line in new if line not in old), "none")
                 return f"another study: its arm {name} has {gone}, not {come}"
         return None
-
-    def _settings_of(self, recipe: str) -> list[str]:
-        """Write an arm's recipe in the present format, a line per setting, without headings.
-
-        Newer fields have their defaults. Raises ConfigError if it is no recipe.
-        """
-        file = str(self.path / PLAN)
-        read = recipe_of(parse_toml(recipe, file, ConfigError), file)
-        return dump_recipe(read.model_copy(update=dict.fromkeys(HEADINGS, ""))).splitlines()
 
     def _read(self) -> dict[str, Any] | None:
         path = self.path / PLAN

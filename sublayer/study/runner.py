@@ -1,5 +1,6 @@
 """A comparison from beginning to end: refusals, texts, budgets, header, runs, results."""
 
+import itertools
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.expected import run_disk
 from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
 from sublayer.study.collect import keep_baselines, results_of_folder
-from sublayer.study.columns import list_columns, primary_column, study_metrics
+from sublayer.study.columns import list_columns, metric_columns, primary_column, study_metrics
 from sublayer.study.comparisons import describe_excesses
 from sublayer.study.definition import (
     OptionedStudy,
@@ -43,7 +44,7 @@ from sublayer.study.definition import (
     is_run,
     load_asked,
 )
-from sublayer.study.evidence import foresee, has_items, run_looks
+from sublayer.study.evidence import StudyJudge, foresee, has_items, undecided
 from sublayer.study.finished import compare_runs
 from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
 from sublayer.study.inspection import draw_samples, sample_of
@@ -155,26 +156,6 @@ def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
     study.question.spread_of(study.name, metric)
     for name in study.question.also:
         check_choice(f"{study.name}: also: ", "further metric", name, others)
-
-
-def planned_recipes(
-    recipes: StageRecipes, arms: Sequence[Arm], data: Mapping[str, Data], kept: Kept
-) -> dict[str, list[tuple[Recipe, int]]]:
-    """Return the arms' recipes of each training stage, with their vocabulary sizes.
-
-    Threads are the arm's settled ones.
-    """
-    planned: dict[str, list[tuple[Recipe, int]]] = {}
-    for name in kept.n_runs:
-        if recipes.chain.stage(name).ensemble:
-            continue  # it keeps only scores
-        for arm in arms:
-            if name in kept.keys[arm.name]:
-                threads = {"train.threads": arm.loaded.recipe.train.threads}
-                recipe = vary(recipes.planned(arm.name, name), threads, origin=ORIGIN).recipe
-                size = data[arm.name].tokenizer.vocab_size
-                planned.setdefault(name, []).append((recipe, size))
-    return planned
 
 
 _MOST_ARMS = 6
@@ -402,13 +383,29 @@ class _Runner:
         work = self._maker(arms, data, finder, n_runs)
         if asked.n_tuning:
             work.tune(asked.trials, n_extensions=extensions)
-        runs, n_seeds = run_looks(work, self._path, study, seeds, looks)
-        folder.add("reported_seeds", n_seeds)
+        continuing: set[str] | None = None
+        n_before = 0
+        for look in looks.planned:  # with arms that are undecided so far
+            work.run(seeds.compared(look)[n_before:], continuing)
+            plan = read_plan(self._path)
+            finder = finder_of_plan(self._path, plan)
+            finder.seeds = seeds.compared(look)
+            runs, taken = finder.gathered(), tuple(plan.reported_seeds)
+            if look == looks.planned[-1]:
+                break
+            columns, n_tuning = metric_columns(study), seeds.n_tuning
+            judge = StudyJudge(study, columns, runs, look, looks, taken, n_tuning=n_tuning)
+            continuing = undecided(judge)
+            if not continuing:
+                break
+            note(f"after {look} seeds, more runs are needed of {', '.join(sorted(continuing))}")
+            n_before = look
+        folder.add("reported_seeds", look)
         n_made = sum(
             sum(has_ended(run) for _, run in group.seeded()) + len(group.losses) * seeds.n_tuning
             for group in runs.values()
         )
-        folder.keep_command(self._resuming, about, n_runs=n_made, n_seeds=n_seeds)
+        folder.keep_command(self._resuming, about, n_runs=n_made, n_seeds=look)
         folders = {
             arm: [run.path for _, _, run in stage_runs.scored()]
             for (arm, _), stage_runs in runs.items()
@@ -441,7 +438,15 @@ class _Runner:
         check_question(study, primary.metric, others)
         margin = study.question.margin_of(study.name, primary.metric)
         folder.state_margin(margin, primary.metric.factor)
-        planned = planned_recipes(recipes, arms, data, kept)
+        # The arms' recipes of each training stage, with their vocabulary sizes and settled threads.
+        planned: dict[str, list[tuple[Recipe, int]]] = {}
+        for name, arm in itertools.product(kept.n_runs, arms):
+            # An ensemble keeps only scores.
+            if name in kept.keys[arm.name] and not chain.stage(name).ensemble:
+                threads = {"train.threads": arm.loaded.recipe.train.threads}
+                recipe = vary(recipes.planned(arm.name, name), threads, origin=ORIGIN).recipe
+                size = data[arm.name].tokenizer.vocab_size
+                planned.setdefault(name, []).append((recipe, size))
         n_runs = sum(kept.n_runs.values())
         # Runs in parallel also have checkpoints. Files of the same runs are not counted twice.
         n_parallel, largest = min(self._options.jobs, n_runs), 0

@@ -93,9 +93,23 @@ class StageRecipes:
         if (arm, stage) not in self._planned:
             spec, where = self.chain.stage(stage), f"{self.study}: arm {arm}, stage {stage}"
             members = [self.planned(*member) for member in spec.members(arm)]
-            if members:
-                _check_answers(where, spec, members)
-            else:
+            for name, loaded in zip(spec.ensemble, members, strict=True):
+                objective = loaded.recipe.objective
+                assert isinstance(objective, SupervisedObjective), "members are stages of tasks"
+                tasks = expected_tasks(loaded.recipe.data) if objective.format == "text" else ()
+                written = [task.title for task in tasks if not wording_of(task).has_ranks]
+                remedy = "objective.answer = rank has it rank the labels"
+                if written:
+                    remedy = f"{', '.join(written)} has no labels to rank"
+                writes = objective.format == "text" and objective.answer != "rank"
+                check_rules(
+                    where,
+                    (
+                        written or writes,
+                        f"{name} writes its answers as text, which cannot be averaged: {remedy}",
+                    ),
+                )
+            if not members:
                 start = None
                 if self.chain.starts(arm, spec):
                     kept = self.planned(arm, spec.after).recipe.train.keep_steps
@@ -221,30 +235,6 @@ def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[Non
     except ConfigError as error:
         message = str(error) if run is None else str(error).replace(str(run), name)
         raise ConfigError(f"{where}: {message}") from None
-
-
-def _check_answers(where: str, stage: Stage, members: Sequence[LoadedRecipe]) -> None:
-    """Raise ConfigError if the answers of an ensemble's members cannot be averaged.
-
-    ``members`` are their recipes.
-    """
-    for name, loaded in zip(stage.ensemble, members, strict=True):
-        objective = loaded.recipe.objective
-        assert isinstance(objective, SupervisedObjective), "members are stages of tasks"
-        if objective.format != "text":
-            continue
-        tasks = expected_tasks(loaded.recipe.data)
-        written = [task.title for task in tasks if not wording_of(task).has_ranks]
-        remedy = "objective.answer = rank has it rank the labels"
-        if written:
-            remedy = f"{', '.join(written)} has no labels to rank"
-        check_rules(
-            where,
-            (
-                written or objective.answer != "rank",
-                f"{name} writes its answers as text, which cannot be averaged: {remedy}",
-            ),
-        )
 
 
 _CAME_LATER = (
