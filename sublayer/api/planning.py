@@ -171,8 +171,8 @@ def plan(
         notes.append(f"runs are inspected: {study.inspecting.describe(study.scoring.split_name)}")
     counted = replace(counted, notes=tuple(notes))
     if study.chain is not None:
+        from sublayer.study.arms import explain_nesting
         from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
-        from sublayer.study.stages import explain_nesting
 
         with stage("measuring" if measure else "counting"):
             stages = plan_stages(study, counted, resources, clock, n_seeds=n_seeds)

@@ -26,7 +26,7 @@ from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
-from sublayer.study.arms import NO_TRIAL, planned_trials
+from sublayer.study.arms import NO_TRIAL, PRETRAINING, planned_trials
 from sublayer.study.collect import results_of_folder
 from sublayer.study.finished import RUNS
 from sublayer.study.folder import arm_folder
@@ -49,7 +49,6 @@ from sublayer.study.plan_file import (
 from sublayer.study.results import REPORT, RESULTS, SHOWN_DIGITS, shown_date
 from sublayer.study.runs import asked_arms, finder_of_chain
 from sublayer.study.stage_recipes import Kept, read_chain_file
-from sublayer.study.stages import PRETRAINING
 
 _TOLERANCE = 1e-6
 """Relative tolerance of recomputed numbers."""

@@ -11,10 +11,10 @@ from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.objective.families import family
 from sublayer.objective.metric import Metric
+from sublayer.study.arms import PRETRAINING, Chain, Member, names_of
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, ERROR
 from sublayer.study.stage_recipes import StagePart
-from sublayer.study.stages import PRETRAINING, Chain, Member, names_of
 from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import TASKS
 

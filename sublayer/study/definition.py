@@ -21,11 +21,15 @@ from sublayer.nearest import nearest
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import Looks, fixed, until_decided
 from sublayer.study.arms import (
+    FINETUNE,
+    TUNING_NUMBER,
     Arm,
+    Chain,
     Trial,
     TuneBy,
     check_distinct,
     expand,
+    is_within,
     make_arm,
     make_trials,
     name_arms,
@@ -44,7 +48,6 @@ from sublayer.study.question import (
     Seeds,
     check_seeds,
 )
-from sublayer.study.stages import FINETUNE, TUNING_NUMBER, Chain, is_within
 from sublayer.study.study_file import (
     ArmTable,
     ScaleTable,

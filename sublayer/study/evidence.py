@@ -36,6 +36,7 @@ from sublayer.statistics.looks import (
     without_verdicts,
 )
 from sublayer.statistics.scores import RunScores, Tuned, against_baseline
+from sublayer.study.arms import Chain, names_of
 from sublayer.study.columns import Column, primary_column, run_scores, value_of
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, COLLAPSED, ERROR
@@ -48,7 +49,6 @@ from sublayer.study.runs import (
     has_ended,
     trial_losses,
 )
-from sublayer.study.stages import Chain, names_of
 
 _STEP = 1e-3
 Values = Mapping[str, Mapping[int, float]]

@@ -27,17 +27,15 @@ from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
-from sublayer.study.arms import LONGEST_PART, Arm, describe_arm, in_path, name_arms
-from sublayer.study.collect import collect_results
+from sublayer.study.arms import LONGEST_PART, PRETRAINING, Arm, describe_arm, in_path, name_arms
+from sublayer.study.collect import collect_results, list_caveats, list_text_caveats
 from sublayer.study.columns import metric_columns
 from sublayer.study.definition import Study, other_settings
 from sublayer.study.evidence import StudyJudge
 from sublayer.study.folder import is_free
 from sublayer.study.jobs.run import TEST, Outcome, read_test, score_run
-from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results, Sealing
 from sublayer.study.runs import StageRuns
-from sublayer.study.stages import PRETRAINING
 from sublayer.system.stages import note
 
 

@@ -25,7 +25,7 @@ from sublayer.files.storage import describe_absence, write_file
 from sublayer.model.parameters import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
-from sublayer.study.arms import LONGEST_PART, Arm, in_path
+from sublayer.study.arms import LONGEST_PART, Arm, differing_stages, in_path
 from sublayer.study.budget.match import ORIGIN, settle
 from sublayer.study.definition import Study
 from sublayer.study.plan_file import (
@@ -37,7 +37,6 @@ from sublayer.study.plan_file import (
     differing_parts,
     seal_hash,
 )
-from sublayer.study.stages import differing_stages
 from sublayer.system.stages import note
 from sublayer.training.warm_start import StartModel
 

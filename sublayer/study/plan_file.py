@@ -26,13 +26,12 @@ from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_object, read_toml
 from sublayer.runs.folder import ENSEMBLE
 from sublayer.statistics.difference import CONFIDENCE
-from sublayer.study.arms import Arm, TuneBy
+from sublayer.study.arms import Arm, TuneBy, describe_stages
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import OptionedStudy, Study
 from sublayer.study.inspection import Inspecting
 from sublayer.study.question import Question, Scoring, Seeds
 from sublayer.study.results import SHOWN_DIGITS, Sealing, shown_date
-from sublayer.study.stages import describe_stages
 
 PARTS = {
     "study": "name",

@@ -28,10 +28,10 @@ from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import fixed
-from sublayer.study.arms import Arm, arm_notes
+from sublayer.study.arms import PRETRAINING, Arm, Chain, arm_notes, explain_nesting, n_compared
 from sublayer.study.budget.expected import run_disk
 from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
-from sublayer.study.collect import keep_baselines, results_of_folder
+from sublayer.study.collect import keep_baselines, list_text_caveats, results_of_folder
 from sublayer.study.columns import list_columns, metric_columns, primary_column, study_metrics
 from sublayer.study.comparisons import describe_excesses
 from sublayer.study.definition import (
@@ -50,7 +50,6 @@ from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
 from sublayer.study.inspection import draw_samples, sample_of
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.run import SharedData
-from sublayer.study.notes import list_text_caveats
 from sublayer.study.plan_file import About, Request, read_plan
 from sublayer.study.results import Results
 from sublayer.study.runs import RunFinder, RunMaker, finder_of_chain, finder_of_plan, has_ended
@@ -61,7 +60,6 @@ from sublayer.study.stage_recipes import (
     describe_chain,
     keep_chain,
 )
-from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compared
 from sublayer.study.study_file import DEVIATION
 from sublayer.system.machine import choose_device
 from sublayer.system.memory import format_bytes

@@ -21,10 +21,13 @@ from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import (
     NO_TRIAL,
+    PRETRAINING,
     Arm,
+    Chain,
     Trial,
     beyond_edges,
     choose_trial,
+    finetuning_seed,
     planned_trials,
     trial_at,
 )
@@ -36,7 +39,6 @@ from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outco
 from sublayer.study.plan_file import PLAN, StudyPlan
 from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.study.stage_recipes import Kept, StageRecipes
-from sublayer.study.stages import PRETRAINING, Chain, finetuning_seed
 from sublayer.system.stages import note
 
 Key = tuple[str, str]

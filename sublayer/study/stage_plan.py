@@ -12,13 +12,12 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.model.estimates import FLOAT32_BYTES
-from sublayer.study.arms import Arm
+from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage
 from sublayer.study.budget.expected import Clock, Resources, Vocabulary, expected_vocabulary
 from sublayer.study.budget.match import Budget, apply_match, excess_over
 from sublayer.study.budget.plan import ArmPlan, BudgetPlan, make_plan, total_to_json
 from sublayer.study.definition import Study
 from sublayer.study.stage_recipes import StageRecipes, stage_trials, steps_of_tasks
-from sublayer.study.stages import PRETRAINING, Chain, Stage
 
 
 @dataclass(frozen=True)

@@ -36,23 +36,21 @@ from sublayer.runs.start_check import check_start
 from sublayer.study.arms import (
     LONGEST_PART,
     NO_TRIAL,
+    PRETRAINING,
+    TUNING_NUMBER,
     Arm,
     ArmFacts,
+    Chain,
+    Stage,
     Trial,
     describe_arm,
+    describe_stages,
+    differing_stages,
     in_path,
     make_trials,
 )
 from sublayer.study.budget.match import Measures
 from sublayer.study.plan_file import StudyPlan
-from sublayer.study.stages import (
-    PRETRAINING,
-    TUNING_NUMBER,
-    Chain,
-    Stage,
-    describe_stages,
-    differing_stages,
-)
 from sublayer.system.stages import note
 from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import wording_of

@@ -17,11 +17,10 @@ from sublayer.config.recipe import TABLES
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS, List, Table
 from sublayer.errors import ConfigError, check_rules
 from sublayer.nearest import nearest_hint
-from sublayer.study.arms import TuneBy
+from sublayer.study.arms import FINETUNE, PRETRAINING, ArmStages, Chain, Stage, TuneBy, laid_over
 from sublayer.study.budget.match import Rule
 from sublayer.study.inspection import Inspecting
 from sublayer.study.question import Amount, Hypothesis, Question, Scoring
-from sublayer.study.stages import FINETUNE, PRETRAINING, ArmStages, Chain, Stage, laid_over
 from sublayer.tasks.registry import TASKS
 
 

@@ -47,14 +47,13 @@ from sublayer.statistics.scores import (
     choice_variance,
 )
 from sublayer.statistics.simultaneous import Largest, Uncertainty
-from sublayer.study.arms import Arm
+from sublayer.study.arms import PRETRAINING, Arm
 from sublayer.study.columns import Column, metric_columns
 from sublayer.study.definition import Study
 from sublayer.study.evidence import StudyJudge, item_effects, look_reached
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.runs import Runs, StageRuns
-from sublayer.study.stages import PRETRAINING
 from tests.breadth import rows
 from tests.study.synthetic import judge_values
 

@@ -27,7 +27,17 @@ from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.looks import fixed
 from sublayer.study import runner
-from sublayer.study.arms import NO_TRIAL, Arm, ArmFacts, Trial
+from sublayer.study.arms import (
+    NO_TRIAL,
+    PRETRAINING,
+    Arm,
+    ArmFacts,
+    Chain,
+    Stage,
+    Trial,
+    describe_stages,
+    differing_stages,
+)
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import results_of_folder, trained_operations
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
@@ -37,7 +47,6 @@ from sublayer.study.jobs.run import Outcome
 from sublayer.study.runs import RunFinder, StageRuns, failed_runs, finder_of_chain
 from sublayer.study.stage_plan import StagePlan, plan_stages, with_stages
 from sublayer.study.stage_recipes import Kept, stage_key
-from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
 from sublayer.tasks.scoring import score
 from tests.breadth import rows
 from tests.stopping import stopped_at

@@ -26,6 +26,7 @@ from sublayer.study.arms import (
     split_values,
 )
 from sublayer.study.budget.plan import make_plan
+from sublayer.study.collect import edges
 from sublayer.study.columns import (
     list_columns,
     points_metric,
@@ -34,7 +35,6 @@ from sublayer.study.columns import (
     value_of,
 )
 from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
-from sublayer.study.notes import edges
 from sublayer.study.question import Question, Scoring
 from sublayer.study.runner import check_study
 from sublayer.study.stage_plan import plan_stages
