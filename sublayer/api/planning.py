@@ -229,7 +229,8 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
     from sublayer.study.results import RESULTS
 
     folder = out or Path("runs") / (study.folder or study.name)
-    if not study.question.states_amounts and not (folder / RESULTS).is_file():
+    question = study.question
+    if question.margin == "" and question.spread == "" and not (folder / RESULTS).is_file():
         return [UNKNOWN]
     with stage("starting PyTorch"):
         from sublayer.study.columns import study_metrics

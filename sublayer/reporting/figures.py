@@ -1,7 +1,7 @@
 """Plots for reports of studies and runs; equal results give equal bytes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -110,6 +110,17 @@ def _unit_of(largest: float) -> tuple[float, str]:
     return 10.0**power, words.get(power, f", 10{str(power).translate(_RAISED)}")
 
 
+@dataclass(frozen=True)
+class ProbedRun:
+    """A run with probes at its evaluations."""
+
+    name: str
+    described: Mapping[str, Mapping[str, Any]]
+    """By probe, its description in the record."""
+    curves: Mapping[str, Sequence[tuple[int, float]]]
+    """By probe, pairs of a step and the score after it."""
+
+
 def draw_curves(results: Results) -> list[str]:
     """Plot the deciding metric, the training loss, further metrics and watched texts.
 
@@ -131,7 +142,16 @@ def draw_curves(results: Results) -> list[str]:
         further[key] = "".join(char if char.isalnum() else "-" for char in key), shown
     for key, (name, shown) in further.items():
         drawn.append(("steps", name, shown, [arm.further_curves.get(key, ()) for arm in arms]))
-    plots = [*(_draw_curves(results, *args) for args in drawn), draw_probes(_probed_arms(results))]
+    probed = []
+    for arm in arms:
+        scores = {}
+        for probe in arm.probes:
+            if arm_curves := arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}"):
+                steps, values = _aligned(arm, "steps", arm_curves)
+                scores[probe] = list(zip(steps.tolist(), values.mean(axis=0).tolist(), strict=True))
+        if scores:  # the mean of its seeds
+            probed.append(ProbedRun(arm.name, arm.probes, scores))
+    plots = [*(_draw_curves(results, *args) for args in drawn), draw_probes(probed)]
     return [plot for plot in plots if plot is not None]
 
 
@@ -185,17 +205,6 @@ def _aligned(arm: ArmResult, axis: str, curves: Sequence[Curve]) -> tuple[np.nda
     return x.mean(axis=0), np.array([curve.values[:n] for curve in curves])
 
 
-@dataclass(frozen=True)
-class ProbedRun:
-    """A run with probes at its evaluations."""
-
-    name: str
-    described: Mapping[str, Mapping[str, Any]]
-    """By probe, its description in the record."""
-    curves: Mapping[str, Sequence[tuple[int, float]]]
-    """By probe, pairs of a step and the score after it."""
-
-
 def probed_run(
     name: str, record: Mapping[str, Any] | None, lines: Sequence[Mapping[str, Any]]
 ) -> list[ProbedRun]:
@@ -209,28 +218,15 @@ def probed_run(
     return [ProbedRun(name, described, curves)] if curves else []
 
 
-def _probed_arms(results: Results) -> Iterator[ProbedRun]:
-    """Yield the probes of each arm, the mean of its seeds."""
-    for arm in results.arms:
-        curves = {}
-        for probe in arm.probes:
-            if arm_curves := arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}"):
-                steps, values = _aligned(arm, "steps", arm_curves)
-                curves[probe] = list(zip(steps.tolist(), values.mean(axis=0).tolist(), strict=True))
-        if curves:
-            yield ProbedRun(arm.name, arm.probes, curves)
-
-
-def draw_probes(runs: Iterable[ProbedRun]) -> str | None:
+def draw_probes(runs: Sequence[ProbedRun]) -> str | None:
     """Plot probes with a reference, from chance to the reference; None without any.
 
     The band around 0 is chance with two standard errors of the probe with the fewest examples.
     """
-    known = list(runs)
-    if not _drawn(known):
+    if not _drawn(runs):
         return None
     return page_svg(
-        lambda figure: put_probes(figure, known), _PROBES_SIZE, "zero-shot probes", "probes"
+        lambda figure: put_probes(figure, runs), _PROBES_SIZE, "zero-shot probes", "probes"
     )
 
 

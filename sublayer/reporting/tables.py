@@ -26,7 +26,6 @@ from sublayer.reporting.words import (
     in_display_units,
     n_decimals,
     percent,
-    tests_in_words,
 )
 from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.study.budget.match import ArmBudget
@@ -262,8 +261,19 @@ def comparisons_sheet(
     legend = []
     if are_judged and compared:
         for name, it in zip(names, compared, strict=True):
-            if tests := tests_in_words(it.analysis, it.decimals):
-                legend.append(f"{name}: {tests}")
+            tests = []
+            for test_name, test in (
+                ("paired t test", it.analysis.paired_t),
+                ("Welch's test", it.analysis.welch_t),
+            ):
+                if test is not None:
+                    p = format_p(test.p)
+                    equation = f"p {p}" if p.startswith("<") else f"p = {p}"
+                    interval = format_interval(test.low, test.high, it.decimals)
+                    equation = equation.replace(" ", NO_BREAK)
+                    tests.append(f"{test_name} {equation} (95% CI {interval})")
+            if tests:
+                legend.append(f"{name}: {'; '.join(tests)}")
         legend += [_CAUTION, *filter(None, (_SECONDARY.get(name) for name in cells))]
     return Sheet(
         [f"against {results.baseline}", *headings],

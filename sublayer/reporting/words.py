@@ -6,11 +6,8 @@ from typing import Any
 
 from sublayer.counts import count, enumerate_names
 from sublayer.numbers import (
-    NO_BREAK,
     format_excess,
     format_factor,
-    format_interval,
-    format_p,
     format_quantity,
     p_in_words,
 )
@@ -23,12 +20,10 @@ from sublayer.statistics.difference import (
     Difference,
     Verdict,
 )
-from sublayer.statistics.secondary import TTest
 from sublayer.statistics.simultaneous import Parts
 from sublayer.study.budget.match import Currency
 from sublayer.study.comparisons import (
     DOUBLE,
-    Secondary,
     compared_budgets,
     describe_excesses,
     secondary_analyses,
@@ -514,22 +509,6 @@ def is_scored_on_text(results: Results) -> bool:
 
 
 _UNIT = "%"
-
-
-def tests_in_words(analysis: Secondary, decimals: int) -> str:
-    """Write the paired and Welch's t test, uncorrected, in one line; empty without either."""
-    parts = []
-    tests: dict[str, TTest | None] = {
-        "paired t test": analysis.paired_t,
-        "Welch's test": analysis.welch_t,
-    }
-    for name, test in tests.items():
-        if test is not None:
-            p = format_p(test.p)
-            equation = f"p {p}" if p.startswith("<") else f"p = {p}"
-            interval = format_interval(test.low, test.high, decimals)
-            parts.append(f"{name} {equation.replace(' ', NO_BREAK)} (95% CI {interval})")
-    return "; ".join(parts)
 
 
 def basis_lines(results: Results) -> Iterator[str]:

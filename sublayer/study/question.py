@@ -104,11 +104,6 @@ class Question:
         """Return the spread in the metric's unit; raise ConfigError for a wrong one."""
         return _amount(study, "spread", self.spread, metric, self.is_stored)
 
-    @property
-    def states_amounts(self) -> bool:
-        """True with a margin or a spread, in the unit of the study's metric."""
-        return self.margin != "" or self.spread != ""
-
     def check_arms(self, study: str, arms: Collection[str]) -> None:
         """Raise ConfigError for a hypothesis about unknown arms, or without a contrast of arms."""
         weights = self.hypothesis.contrast if self.hypothesis else {}
