@@ -271,7 +271,7 @@ def collect_results(
         scorecard=_scorecard(judge, results, baselines or {}) if study.chain else None,
         n_awaited=judge.n_awaited,
         pairing=judged.pairing,
-        margin=study.question.margin_of(study.name, primary.metric),
+        margin=study.question.amount("margin", study.name, primary.metric),
         margin_reason=study.question.margin_reason,
         hypothesis=hypothesis.says if hypothesis else "",
         hypothesis_of=hypothesis.names if hypothesis else None,

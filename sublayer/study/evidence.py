@@ -308,7 +308,7 @@ class StudyJudge:
     def first(self) -> Judgement:
         """Judge the deciding column."""
         column = self.primary
-        margin = self.study.question.margin_of(self.study.name, column.metric)
+        margin = self.study.question.amount("margin", self.study.name, column.metric)
         return self._judged(column, self.values(column, self.scored), margin)
 
     def further(self) -> Iterator[Further]:
@@ -513,8 +513,8 @@ def foresee(
     """
     if looks.planned[-1] < FEWEST_SEEDS:
         return
-    margin = study.question.margin_of(study.name, metric)
-    spread, item_error = study.question.spread_of(study.name, metric), 0.0
+    margin = study.question.amount("margin", study.name, metric)
+    spread, item_error = study.question.amount("spread", study.name, metric), 0.0
     whence = "at the spread stated in the study"
     earlier = None
     try:

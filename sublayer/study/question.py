@@ -96,13 +96,41 @@ class Question:
         also = tuple(written.get("also", ()))
         return cls(**plain, hypothesis=hypothesis, also=also, is_stored=True)
 
-    def margin_of(self, study: str, metric: Metric) -> float | None:
-        """Return the margin in the metric's unit; raise ConfigError for a wrong one."""
-        return _amount(study, "margin", self.margin, metric, self.is_stored)
-
-    def spread_of(self, study: str, metric: Metric) -> float | None:
-        """Return the spread in the metric's unit; raise ConfigError for a wrong one."""
-        return _amount(study, "spread", self.spread, metric, self.is_stored)
+    def amount(self, name: Literal["margin", "spread"], study: str, metric: Metric) -> float | None:
+        """Return the margin or spread in the metric's unit; raise ConfigError for a wrong one."""
+        written = self.margin if name == "margin" else self.spread
+        if written == "":
+            return None
+        number, _, unit = str(written).strip().partition(" ")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        is_share = metric.factor == 100.0
+        units = dict.fromkeys((metric.difference, metric.label))
+        if is_share:  # points are ambiguous: they name their metric
+            named = metric.difference
+            if " of " not in named:
+                named = f"{named} of {metric.label}"
+            units = dict.fromkeys((named.replace("points of", "point of", 1), named))
+        # Several metrics use points: only older versions omitted the name.
+        plain: tuple[str, ...] = () if is_share else ("",)
+        if is_share and self.is_stored:
+            plain = ("", "point", "points")
+        is_known = unit.strip().casefold() in (*plain, *map(str.casefold, units))
+        where, example = f"{study}: {name} = {written}", f'such as "0.1 {[*units][-1]}"'
+        check_rules(
+            where,
+            (
+                not 0 < value < (100 if is_share else math.inf),
+                f"it is no number above 0{' and below 100' if is_share else ''}: give {example}",
+            ),
+            (
+                not is_known,
+                f"differences in {metric.label} are told in {metric.difference}: give {example}",
+            ),
+        )
+        return value / metric.factor
 
     def check_arms(self, study: str, arms: Collection[str]) -> None:
         """Raise ConfigError for a hypothesis about unknown arms, or without a contrast of arms."""
@@ -121,48 +149,6 @@ class Question:
 
 
 NO_QUESTION = Question()
-
-
-def units_of(metric: Metric) -> tuple[str, ...]:
-    """List the spellings of the unit of a metric's differences.
-
-    Points are ambiguous: they name their metric.
-    """
-    if metric.factor != 100.0:
-        return tuple(dict.fromkeys((metric.difference, metric.label)))
-    named = metric.difference
-    if " of " not in named:
-        named = f"{named} of {metric.label}"
-    return named.replace("points of", "point of", 1), named
-
-
-def _amount(
-    study: str, name: str, written: Amount, metric: Metric, is_stored: bool
-) -> float | None:
-    if written == "":
-        return None
-    number, _, unit = str(written).strip().partition(" ")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    unit, units, is_share = unit.strip(), units_of(metric), metric.factor == 100.0
-    # Several metrics use points: only older versions omitted the name.
-    plain = ("", "point", "points") if is_share and is_stored else () if is_share else ("",)
-    is_known = unit.casefold() in (*plain, *map(str.casefold, units))
-    where, example = f"{study}: {name} = {written}", f'such as "0.1 {units[-1]}"'
-    check_rules(
-        where,
-        (
-            not 0 < value < (100 if is_share else math.inf),
-            f"it is no number above 0{' and below 100' if is_share else ''}: give {example}",
-        ),
-        (
-            not is_known,
-            f"differences in {metric.label} are told in {metric.difference}: give {example}",
-        ),
-    )
-    return value / metric.factor
 
 
 FIRST_TUNING_SEED = MOST_SEEDS

@@ -150,8 +150,8 @@ def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
 
     ``others`` are the names of metrics or columns besides the deciding one.
     """
-    study.question.margin_of(study.name, metric)
-    study.question.spread_of(study.name, metric)
+    study.question.amount("margin", study.name, metric)
+    study.question.amount("spread", study.name, metric)
     for name in study.question.also:
         check_choice(f"{study.name}: also: ", "further metric", name, others)
 
@@ -328,7 +328,7 @@ class _Runner:
         margin, factor = None, 1.0
         if study.chain is None:
             metric, *_ = study_metrics(study)
-            margin, factor = study.question.margin_of(study.name, metric), metric.factor
+            margin, factor = study.question.amount("margin", study.name, metric), metric.factor
         request = Request.of(self._asked, margin=margin, margin_factor=factor)
         self.folder = find_folder(study, request, options.out, resume=options.resume)
         self.folder.check()
@@ -434,7 +434,7 @@ class _Runner:
         primary = primary_column(study.name, columns, study.metric)
         others = [column.name for column in columns if column is not primary]
         check_question(study, primary.metric, others)
-        margin = study.question.margin_of(study.name, primary.metric)
+        margin = study.question.amount("margin", study.name, primary.metric)
         folder.state_margin(margin, primary.metric.factor)
         # The arms' recipes of each training stage, with their vocabulary sizes and settled threads.
         planned: dict[str, list[tuple[Recipe, int]]] = {}

@@ -245,14 +245,14 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences_and_a_stride_one_or
         ("", BITS_PER_BYTE, None), ("0.5 points of SST-2", accuracy, 0.005),
         ("1 point of SST-2", accuracy, 0.01), ("0.5 points of MLM accuracy", masked, 0.005),
     ):  # fmt: skip
-        assert Question(margin=written).margin_of("a study", metric) == size
-        assert Question(spread=written).spread_of("a study", metric) == size
+        assert Question(margin=written).amount("margin", "a study", metric) == size
+        assert Question(spread=written).amount("spread", "a study", metric) == size
     for written, metric in (
         ("0", BITS_PER_BYTE), ("inf", BITS_PER_BYTE), ("100 points of SST-2", accuracy),
         ("1 point", accuracy), ("1", masked), ("1 point of RACE", masked),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match="margin = "):
-            Question(margin=written).margin_of("a study", metric)
+            Question(margin=written).amount("margin", "a study", metric)
 
 
 def test_published_values_stand_with_the_arm_or_with_the_scale(path):
