@@ -13,12 +13,12 @@ def decimals_of(differences: Sequence[Difference], *, least: int, most: int, usu
 
     ``usual`` is the default if all intervals are points.
     """
-    known = [
+    widths = [
         difference.high - difference.low
         for difference in differences
         if difference.low is not None and difference.high is not None
     ]
-    narrowest = min((width for width in known if 0.0 < width < math.inf), default=None)
+    narrowest = min((width for width in widths if 0.0 < width < math.inf), default=None)
     if narrowest is None:
         return usual
     return min(most, max(least, 1 - math.floor(math.log10(narrowest))))

@@ -297,8 +297,8 @@ def draw_costs(results: Results) -> tuple[list[str], list[str]]:
     """
     plots, equal = [], []
     for name, (label, cost) in _COSTS.items():
-        known = [(arm, cost(arm)) for arm in results.arms if arm.mean is not None]
-        points = {arm.name: (value, arm.mean) for arm, value in known if value is not None}
+        pairs = [(arm, cost(arm)) for arm in results.arms if arm.mean is not None]
+        points = {arm.name: (value, arm.mean) for arm, value in pairs if value is not None}
         values = [value for value, _ in points.values()]
         if len(values) < 2:
             continue
@@ -377,15 +377,15 @@ def draw_courses(results: Results) -> list[str]:
 
 def draw_power(results: Results) -> str | None:
     """Plot the power of each comparison over seeds; None if it is unknown, or certain."""
-    known = [
+    powers = [
         (analysis.arm, analysis.power) for analysis in secondary_analyses(results) if analysis.power
     ]
-    if all(min(power.power) > _CERTAIN for _, power in known):
+    if all(min(power.power) > _CERTAIN for _, power in powers):
         return None
 
     def put(axes: Any) -> None:
         axes.axhline(POWER, color=RULE, linewidth=1.0, linestyle="--")
-        for arm, power in known:
+        for arm, power in powers:
             style = looks(results).get(arm)
             colour, line = (INK, ":") if style is None else (style.placeholder, style.line)
             axes.plot(power.seeds, power.power, line, color=colour)

@@ -154,7 +154,7 @@ def _json(path: Path) -> Mapping[str, Any] | None:
 
 def _run_row(path: Path) -> ListingRow:
     record = read_record(path)
-    given = load_recipe(path).recipe
+    recipe = load_recipe(path).recipe
     steps = read_recipe(path / RUN_RECIPE).train.steps
     is_early = record is not None and bool(record.get("stopped_early"))
     if record is not None and steps is not None and record["step"] < steps and not is_early:
@@ -175,13 +175,13 @@ def _run_row(path: Path) -> ListingRow:
             newest = read_state(checkpoint_path(path / "checkpoints", step))
             step, seconds = newest.step, newest.seconds
             best = {} if newest.best is None else newest.best.model_dump()
-    name = _names_by_title().get(given.title, "")
+    name = _names_by_title().get(recipe.title, "")
     resume = shlex.join(["sublayer", "train", str(path), "--resume"])
     # Fields in which the recipe, as given, differs from the shipped one; for a run that starts from
     # another, those that its start did not give.
     changed = {}
-    base, start = (_shipped(name), read_start(given.init.run)) if name else ({}, None)
-    for table, values in given.model_dump().items() if name else ():
+    base, start = (_shipped(name), read_start(recipe.init.run)) if name else ({}, None)
+    for table, values in recipe.model_dump().items() if name else ():
         for field_name, value in values.items() if isinstance(values, dict) else ():
             # A field that a later layer dropped is unset; its replacement is listed.
             if value is None or base[table].get(field_name) == value:
@@ -195,8 +195,8 @@ def _run_row(path: Path) -> ListingRow:
         state=state,
         when=_newest(path, RECORD, TEST, "metrics.jsonl", RUN_RECIPE),
         recipe=name,
-        title=given.title,
-        model=given.model.kind,
+        title=recipe.title,
+        model=recipe.model.kind,
         changed=changed,
         score=_score(_json(path / TEST) or {}, "test") or _score(best, "valid"),
         step=step,

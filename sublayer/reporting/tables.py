@@ -381,10 +381,10 @@ def budget_sheet(budgets: Sequence[ArmBudget], baseline: str) -> Sheet:
     tolerance. No rows without a compared arm.
     """
     compared = [budget for budget in budgets if budget.against is not None]
-    known = {
+    currencies = {
         key for budget in compared for key in (*budget.planned.shares, *budget.realised.shares)
     }
-    columns = {currency: name for currency, name in COLUMNS.items() if currency in known}
+    columns = {currency: name for currency, name in COLUMNS.items() if currency in currencies}
     rows = []
     for pair in compared:
         row = [pair.arm if pair.against == baseline else f"{pair.arm}, against {pair.against}"]
@@ -400,7 +400,7 @@ def budget_sheet(budgets: Sequence[ArmBudget], baseline: str) -> Sheet:
         rows.append(row)
     legend = []
     if any(cell.endswith(MARK) for row in rows for cell in row):
-        timed = ", for measured time beyond 3%" if "time" in known else ""
+        timed = ", for measured time beyond 3%" if "time" in currencies else ""
         legend.append(f"! not equal: beyond 0.5%{timed}")
     return Sheet([f"excess over {baseline}", *columns.values()], rows, legend=legend)
 
@@ -600,11 +600,11 @@ def card_csv(card: Scorecard) -> str:
     for row in card.rows:
         for column in card.shown_columns():
             cell, reason = row.cells.get(column.name), row.reasons.get(column.name, "")
-            known: dict[str, object] = {"reason": reason}
+            values: dict[str, object] = {"reason": reason}
             if cell is not None:
-                known = {"value": cell.mean, "standard_error": cell.error}
-                known |= {"seed_sd": cell.inner_sd, "seeds": cell.n_runs}
+                values = {"value": cell.mean, "standard_error": cell.error}
+                values |= {"seed_sd": cell.inner_sd, "seeds": cell.n_runs}
             if cell is not None or reason:
-                rows.append({"row": row.name, "kind": row.kind, "column": column.name, **known})
+                rows.append({"row": row.name, "kind": row.kind, "column": column.name, **values})
     columns = ("row", "kind", "column", "value", "standard_error", "seed_sd", "seeds", "reason")
     return as_csv(columns, rows)

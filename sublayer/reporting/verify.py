@@ -48,7 +48,7 @@ from sublayer.study.plan_file import (
 )
 from sublayer.study.results import REPORT, RESULTS, SHOWN_DIGITS, shown_date
 from sublayer.study.runs import asked_arms, finder_of_chain
-from sublayer.study.stage_recipes import Kept, read_chain_file
+from sublayer.study.stage_recipes import ChainPlan, read_chain_file
 
 _TOLERANCE = 1e-6
 """Relative tolerance of recomputed numbers."""
@@ -119,10 +119,10 @@ def verify_study(folder: Path) -> Verification:
             )
         raise ConfigError(text)
     plan = read_plan(folder)
-    kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
+    chain_plan = None if plan.asked.stages is None else read_chain_file(folder, plan)
     seals = plan.seals or []
     paths = {path: str(path.relative_to(folder)) for path in run_folders(folder)}
-    planned = _planned_runs(folder, plan, kept, seals)
+    planned = _planned_runs(folder, plan, chain_plan, seals)
     try:
         results = read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def verify_study(folder: Path) -> Verification:
         raise ConfigError(
             f"{folder} has not ended, with {row.finished or 0} of {n_runs}: {on}; then verify it"
         )
-    stage_texts = None if kept is None else kept.stage_texts
+    stage_texts = None if chain_plan is None else chain_plan.stage_texts
     deviations = []
     if seals:  # changes of the plan without a seal, or sealed after the first run
         content = read_toml(folder / PLAN, ConfigError)
@@ -237,13 +237,13 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
 
 
 def _planned_runs(
-    folder: Path, plan: StudyPlan, kept: Kept | None, seals: Sequence[Seal]
+    folder: Path, plan: StudyPlan, chain_plan: ChainPlan | None, seals: Sequence[Seal]
 ) -> dict[Path, _Planned]:
     """Return the runs that a study may have, by folder; ``kept`` is of a study with stages."""
     planned = {}
     sealed_seeds = [seal.plan.get("seeds", []) for seal in seals]
     arms = list(zip(asked_arms(folder, plan), plan.settled, strict=True))
-    if kept is None:
+    if chain_plan is None:
         trials = planned_trials(plan.asked.tune, plan.extended)
         if len(trials) < 2:
             trials = [NO_TRIAL, *trials]
@@ -259,21 +259,23 @@ def _planned_runs(
                 recipe = _laid_over(arm.loaded.recipe, settings)
                 planned[runs / f"seed-{seed}"] = _Planned(arm.name, seed in seeds, recipe)
         return planned
-    most = max([kept.n_seeds, *map(len, sealed_seeds)])
-    finder = finder_of_chain(folder, kept.model_copy(update={"n_seeds": most}))
-    for stage in kept.chain.stages:
+    most = max([chain_plan.n_seeds, *map(len, sealed_seeds)])
+    finder = finder_of_chain(folder, chain_plan.model_copy(update={"n_seeds": most}))
+    for stage in chain_plan.chain.stages:
         finder.choose(stage.name)
-        tried = kept.trials[stage.name]
-        for fact, trial in itertools.product(kept.arms, tried if len(tried) > 1 else ()):
-            path = finder.path(fact.name, stage.name, 0, kept.tuning_number, trial)
+        tried = chain_plan.trials[stage.name]
+        for fact, trial in itertools.product(chain_plan.arms, tried if len(tried) > 1 else ()):
+            path = finder.path(fact.name, stage.name, 0, chain_plan.tuning_number, trial)
             planned[path] = _Planned(fact.name, False, reads_texts=False)
     # A selected trial is compared, too.
     for arm, settled in arms:
-        part = kept.chain.of(arm.name)
+        part = chain_plan.chain.of(arm.name)
         numbers = [(PRETRAINING, 0)] if part.pretrains else []
-        for stage in kept.chain.stages:
+        for stage in chain_plan.chain.stages:
             if (arm.name, stage.name) in finder.chosen:
-                numbers += [(stage.name, number) for number in range(kept.chain.n_runs(stage))]
+                numbers += [
+                    (stage.name, number) for number in range(chain_plan.chain.n_runs(stage))
+                ]
         for seed, (name, number) in itertools.product(range(most), numbers):
             if finder.lost(arm.name, name, seed, number):
                 continue
@@ -282,7 +284,7 @@ def _planned_runs(
             follows = not is_first or bool(part.start)
             path = finder.path(arm.name, name, seed, number)
             planned[path] = _Planned(
-                arm.name, seed < kept.n_seeds, None if follows else laid_over, is_first
+                arm.name, seed < chain_plan.n_seeds, None if follows else laid_over, is_first
             )
     return planned
 
@@ -365,10 +367,10 @@ def _of_run(
         yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
     if seals and planned is not None and planned.reads_texts:
         digests = {source.name: source.digest for source in began.inputs}
-        for name, known in seals[-1].plan.get("texts", {}).get(planned.arm, {}).items():
+        for name, planned_digest in seals[-1].plan.get("texts", {}).get(planned.arm, {}).items():
             now = digests.get(name)
-            if now not in (None, known):
-                text = f"{now[:SHOWN_DIGITS]}, the plan {known[:SHOWN_DIGITS]}"
+            if now not in (None, planned_digest):
+                text = f"{now[:SHOWN_DIGITS]}, the plan {planned_digest[:SHOWN_DIGITS]}"
                 yield Deviation("texts altered", where, f"{name} has the SHA-256 {text}")
     record = read_record(path)
     if record is None:

@@ -347,10 +347,10 @@ def _margin_size(results: Results) -> str:
 def _detectable(results: Results, differences: Sequence[Difference]) -> str:
     """Name the detectable difference of each of some comparisons, if known."""
     sizes = [difference.detectable for difference in differences]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or not any(known):
+    known_sizes = [size for size in sizes if size is not None]
+    if len(known_sizes) < len(sizes) or not any(known_sizes):
         return ""
-    size = f"{max(known):.{n_decimals(results)}f} {results.metric.difference}"
+    size = f"{max(known_sizes):.{n_decimals(results)}f} {results.metric.difference}"
     return f"; {size} would have been"
 
 
@@ -471,10 +471,10 @@ def budget_in_words(results: Results) -> str:
         return ""
     text = f"{min(steps):,} to " * (min(steps) < max(steps)) + count(max(steps), "step")
     of_stage = "" if results.scorecard is None else " of pre-training"
-    known = sorted(arm.costs.tokens for arm in results.arms if arm.costs.tokens)
-    if not known:
+    tokens = sorted(arm.costs.tokens for arm in results.arms if arm.costs.tokens)
+    if not tokens:
         return f"{text}{of_stage}"
-    ends = dict.fromkeys(map(format_quantity, (known[0], known[-1])))
+    ends = dict.fromkeys(map(format_quantity, (tokens[0], tokens[-1])))
     return f"{text} ({' to '.join(ends)} tokens){of_stage}"
 
 
@@ -552,13 +552,13 @@ def basis_lines(results: Results) -> Iterator[str]:
         yield f"Tuning: {'; '.join(parts)}."
     parts = []
     for name in ("steps", "tokens"):
-        known = [
+        spent = [
             (amount / arm.paper[name], arm.paper[name])
             for arm in results.arms
             if (amount := getattr(arm.costs, name)) and arm.paper.get(name)
         ]
-        if known:
-            shares, papers = map(sorted, zip(*known, strict=True))
+        if spent:
+            shares, papers = map(sorted, zip(*spent, strict=True))
             share = " to ".join(dict.fromkeys(map(percent, (shares[0], shares[-1]))))
             paper = " to ".join(dict.fromkeys(map(format_quantity, (papers[0], papers[-1]))))
             parts.append(f"{share} of its {name} ({paper})")

@@ -229,14 +229,14 @@ def differing_stages(before: str | None, now: str | None) -> str:
         check_typed(parse_json(text, source, ConfigError), _Identity, source, ConfigError)
         for text in (before, now)
     )
-    known, given = (
+    before_by_kind, now_by_kind = (
         {"stage": {x.name: x for x in chain.stages}, "arm": chain.arms} for chain in (old, new)
     )
-    for kind, contents in given.items():
-        if list(known[kind]) != list(contents):
+    for kind, contents in now_by_kind.items():
+        if list(before_by_kind[kind]) != list(contents):
             return f"{kind}s"
         for name, content in contents.items():
-            if content != known[kind][name]:
+            if content != before_by_kind[kind][name]:
                 return f"settings of its {kind} {name}"
     return "" if old.tune == new.tune else "values to tune"
 

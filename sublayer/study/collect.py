@@ -81,7 +81,7 @@ from sublayer.study.runs import (
     has_ended,
     trained_arms,
 )
-from sublayer.study.stage_recipes import Kept, keep_chain, read_chain_file
+from sublayer.study.stage_recipes import ChainPlan, keep_chain, read_chain_file
 from sublayer.tasks.scoring import MetricValue, TaskScore
 
 
@@ -99,10 +99,12 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
         except FileNotFoundError:
             earlier = {}
         command = str(earlier.get("reproduction", {}).get("command", "")) or plan.command
-    kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
-    finder = finder_of_plan(folder, plan) if kept is None else finder_of_chain(folder, kept)
+    chain_plan = None if plan.asked.stages is None else read_chain_file(folder, plan)
+    finder = (
+        finder_of_plan(folder, plan) if chain_plan is None else finder_of_chain(folder, chain_plan)
+    )
     runs = finder.gathered()
-    if kept is None:
+    if chain_plan is None:
         arms = trained_arms(plan, runs)
         begun = {arm.name for arm in arms}
     else:
@@ -120,7 +122,7 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
             "there is nothing to report yet"
         )
     study = study_of(plan, plan.about, arms)
-    if kept is None:
+    if chain_plan is None:
         judge, n_missing, n_made = _judge_arms(study, plan, runs)
         results = collect_results(judge, list(map(describe_arm, arms)), command=command)
         inspected = []
@@ -146,16 +148,16 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
         where = ""
     else:
         n_ended = finder.n_ended()
-        missing = {stage: n - n_ended.get(stage, 0) for stage, n in kept.n_runs.items()}
+        missing = {stage: n - n_ended.get(stage, 0) for stage, n in chain_plan.n_runs.items()}
         missing = {stage: n for stage, n in missing.items() if n > 0}
         n_missing = sum(missing.values())
-        n_made = sum(kept.n_runs.values()) - n_missing
-        chain = kept.chain
-        within = chain.n_seeds if is_within(chain, kept.n_seeds) else 0
-        n_seeds = n_compared(chain, kept.n_seeds)
+        n_made = sum(chain_plan.n_runs.values()) - n_missing
+        chain = chain_plan.chain
+        within = chain.n_seeds if is_within(chain, chain_plan.n_seeds) else 0
+        n_seeds = n_compared(chain, chain_plan.n_seeds)
         judge = StudyJudge(
             replace(study, chain=chain),
-            list_columns(study.name, chain, kept.parts, kept.kinds),
+            list_columns(study.name, chain, chain_plan.parts, chain_plan.kinds),
             runs,
             n_seeds,
             fixed(n_seeds),
@@ -163,18 +165,18 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
             is_unfinished=bool(missing),
             within=within,
         )
-        baselines = read_baselines(folder, kept.baselines, judge.columns)
-        results = collect_results(judge, kept.arms, command=command, baselines=baselines)
+        baselines = read_baselines(folder, chain_plan.baselines, judge.columns)
+        results = collect_results(judge, chain_plan.arms, command=command, baselines=baselines)
         of_stages = ", ".join(f"{n_runs:,} of {stage}" for stage, n_runs in missing.items())
-        trials, where = kept.trials, f"; missing are {of_stages}"
-    notes = list_notes(results, judge, plan, trials, kept)
+        trials, where = chain_plan.trials, f"; missing are {of_stages}"
+    notes = list_notes(results, judge, plan, trials, chain_plan)
     if n_missing:
         made = f"{n_made:,} of {count(n_made + n_missing, 'run')} have ended{where}."
-        without = [arm.name for arm in plan.settled if kept is None and arm.name not in begun]
+        without = [arm.name for arm in plan.settled if chain_plan is None and arm.name not in begun]
         lacks = f"No run has ended of {', '.join(without)}." if without else ""
         resume = f"To resume: {plan.command}" if plan.command else ""
         notes.insert(0, " ".join(filter(None, ["Unfinished:", made, lacks, resume])))
-    sealing = sealing_of(folder, kept.stage_texts if kept else None)
+    sealing = sealing_of(folder, chain_plan.stage_texts if chain_plan else None)
     return replace(results, notes=tuple(notes), sealing=sealing)
 
 
@@ -183,13 +185,13 @@ def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, 
 
     ``study`` has the arms with an ended run.
     """
-    asked, names = plan.asked, [arm.name for arm in plan.settled]
+    request, names = plan.asked, [arm.name for arm in plan.settled]
     runs = {(arm.name, PRETRAINING): runs[arm.name, PRETRAINING] for arm in study.arms}
     without = set(names) - {arm.name for arm in study.arms}
     n_made = sum(has_ended(run) for group in runs.values() for _, run in group.seeded())
     n_seeds = plan.planned_seeds
     n_missing = n_seeds * len(names) - n_made
-    looks = Looks(tuple(asked.looks), is_sequential=True) if asked.looks else fixed(n_seeds)
+    looks = Looks(tuple(request.looks), is_sequential=True) if request.looks else fixed(n_seeds)
     # An arm against itself has no comparison.
     against = plan.about.against if plan.about else {}
     judge = StudyJudge(
@@ -199,12 +201,12 @@ def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, 
         n_seeds,
         looks,
         taken=tuple(plan.reported_seeds),
-        n_tuning=len(asked.tuning_seeds),
+        n_tuning=len(request.tuning_seeds),
         n_awaited=sum(against.get(name) != name for name in without),
     )
-    if not asked.looks:
+    if not request.looks:
         return replace(judge, is_unfinished=n_missing > 0), n_missing, n_made
-    look, n_missing, is_judged = look_reached(judge, names, asked.seeds)
+    look, n_missing, is_judged = look_reached(judge, names, request.seeds)
     return replace(judge, n_seeds=look, is_unfinished=not is_judged), n_missing, n_made
 
 
@@ -418,19 +420,19 @@ def _scorecard(
 _KEPT = "baselines"
 
 
-def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
+def keep_baselines(folder: Path, chain_plan: ChainPlan, runs: Runs) -> None:
     """Score the baselines on the tasks of all stages, and keep the scores in a study's folder.
 
     Stages with scored baselines are skipped; ``runs`` have the data of the others.
     """
     shared = SharedData()
-    files, cuts = dict(kept.baselines), dict(kept.cuts)
-    for stage in kept.chain.stages:
-        if not stage.finetunes or stage.name in kept.baselines:
+    files, cuts = dict(chain_plan.baselines), dict(chain_plan.cuts)
+    for stage in chain_plan.chain.stages:
+        if not stage.finetunes or stage.name in chain_plan.baselines:
             continue
         # An ensemble reads its members' files.
         name = stage.before[0] if stage.ensemble else stage.name
-        outcomes = (run for arm in kept.arms for _, run in runs[arm.name, name].seeded())
+        outcomes = (run for arm in chain_plan.arms for _, run in runs[arm.name, name].seeded())
         done = next((outcome for outcome in outcomes if outcome.record is not None), None)
         if done is None:
             continue
@@ -445,8 +447,8 @@ def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
         batches = example_batches(recipe, data.train)
         for cut in describe_cuts(batches.split, batches.rule)[:1]:
             cuts[stage.name] = f"{stage.name}: {cut}."
-    if files != kept.baselines:
-        keep_chain(folder, kept.model_copy(update={"baselines": files, "cuts": cuts}))
+    if files != chain_plan.baselines:
+        keep_chain(folder, chain_plan.model_copy(update={"baselines": files, "cuts": cuts}))
 
 
 def read_baselines(
@@ -542,17 +544,17 @@ def list_notes(
     judge: StudyJudge,
     plan: StudyPlan,
     trials: Mapping[str, Sequence[Trial]],
-    kept: Kept | None,
+    chain_plan: ChainPlan | None,
 ) -> list[str]:
     """Return the notes of a report in display order.
 
-    ``plan`` and, for stages, ``kept`` are from the study's folder; ``trials`` are by stage.
+    ``plan`` and, for stages, ``chain_plan`` are from the study's folder; ``trials`` are by stage.
     """
     study, about = judge.study, plan.about
     assert about is not None, "it is written before the first run"
-    notes = [] if kept is None else [explain_nesting(kept.chain, kept.n_seeds)]
-    notes += [*study.caveats, *about.layer_notes, *(kept.cuts.values() if kept else ())]
-    if kept is None and not results.has_verdicts:
+    notes = [] if chain_plan is None else [explain_nesting(chain_plan.chain, chain_plan.n_seeds)]
+    notes += [*study.caveats, *about.layer_notes, *(chain_plan.cuts.values() if chain_plan else ())]
+    if chain_plan is None and not results.has_verdicts:
         n_seeds = results.n_seeds
         few = "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
         enough = max([FEWEST_SEEDS, *plan.reported_seeds])
@@ -560,7 +562,7 @@ def list_notes(
             f"{few} values and no verdict, for the spread over seeds is unknown: --seeds {enough} "
             "gives an interval."
         )
-    notes += _explain_choices(judge, trials, kept.tuning_number if kept else 0)
+    notes += _explain_choices(judge, trials, chain_plan.tuning_number if chain_plan else 0)
     card = results.scorecard
     collapsed = [
         f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
@@ -580,7 +582,7 @@ def list_notes(
     if plan.asked.tune:
         tuned = ", ".join(text.partition("=")[0] for text in plan.asked.tune)
         chosen.append(f"each arm's {tuned}")
-    if kept is None and study.scoring.split == "valid" and chosen:
+    if chain_plan is None and study.scoring.split == "valid" and chosen:
         notes.append(
             f"Scored on the validation split, which also chose {' and '.join(chosen)}: scores on "
             "other text would be worse."
@@ -603,7 +605,9 @@ def list_notes(
             if outcome.record is not None:
                 facts = outcome.record["machine"]
                 machine = ", ".join(str(facts[fact]) for fact in _FACTS if facts.get(fact))
-                by_machine.setdefault(machine, Counter())[f"{arm}, {stage}" if kept else arm] += 1
+                by_machine.setdefault(machine, Counter())[
+                    f"{arm}, {stage}" if chain_plan else arm
+                ] += 1
     if len(by_machine) > 1:
         parts = [
             f"{machine}: {', '.join(f'{n} of {name}' for name, n in counts.items())}"

@@ -181,23 +181,23 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
 
 def _of_part(chain: Chain, name: str, stage: str, key: str, part: StagePart) -> Iterator[Column]:
     """Return the column of a part, and of its metrics if several are named."""
-    asked = chain.metrics.get(name)
+    named = chain.metrics.get(name)
     label = part_label(part.name, part.task.title)
     if key != part.name:
         label = f"{label}, its best checkpoint"
     if stage not in (part.task.name, part.name) and name == stage:
         label = f"{label} ({stage})"
     metrics = part.task.metrics
-    if not isinstance(asked, str):
+    if not isinstance(named, str):
         yield Column(points_metric(name, label), stage, key=key, part=key, metrics=metrics)
-    for metric in names_of(asked):
+    for metric in names_of(named):
         if metric not in metrics:
             raise ConfigError(
                 f"{part.task.title} has no metric {metric}{nearest_hint(metric, metrics)}: it has "
                 f"{', '.join(metrics)}"
             )
         titled, of_part = f"{label}, {METRICS[metric].title}", f"{key}:{metric}"
-        if isinstance(asked, str):
+        if isinstance(named, str):
             shown = points_metric(name, titled)
             yield Column(shown, stage, key=of_part, part=key, metrics=metrics)
         else:
@@ -252,7 +252,7 @@ def points_metric(name: str, label: str) -> Metric:
 def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
     """Raise ConfigError for averages or metrics that name an unknown column, or one twice."""
     by_name = {column.name: column for column in columns}
-    lists = {f"metrics of {name}": names_of(asked) for name, asked in chain.metrics.items()}
+    lists = {f"metrics of {name}": names_of(member) for name, member in chain.metrics.items()}
     for average, members in chain.averages.items():
         if average in by_name:
             raise ConfigError(f"{study}: the average {average} has the name of a column")
@@ -270,12 +270,12 @@ def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
             if member in by_name:
                 continue
             _check_is_column(f"{study}: {name}", name, by_name)
-            known = by_name[name].metrics
-            if metric not in known:
-                there = f"it has {', '.join(known)}" if known else "it is a mean of several"
+            metrics = by_name[name].metrics
+            if metric not in metrics:
+                there = f"it has {', '.join(metrics)}" if metrics else "it is a mean of several"
                 raise ConfigError(
                     f"{study}: the average {average} has {member}, and {name} has no metric "
-                    f"{metric}{nearest_hint(metric, known)}: {there}"
+                    f"{metric}{nearest_hint(metric, metrics)}: {there}"
                 )
 
 

@@ -158,8 +158,8 @@ class SameQuality:
 
     def summary(self, cost: str) -> Summary:
         """Return the median and the ends of ``steps``, ``flops`` or ``seconds`` over the seeds."""
-        known = [getattr(seed, cost) for seed in self.seeds]
-        shares = [math.inf if share is None else share for share in known]
+        reached = [getattr(seed, cost) for seed in self.seeds]
+        shares = [math.inf if share is None else share for share in reached]
         if not shares:
             return Summary(None, None, None)
         ends = (statistics.median(shares), min(shares), max(shares))

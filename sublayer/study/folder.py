@@ -141,8 +141,8 @@ class StudyFolder:
         if self._plan is None:
             return None
         return [
-            settle(arm, kept["settings"], tuple(kept["matched"]), kept["residual"])
-            for arm, kept in zip(arms, self._plan["settled"], strict=True)
+            settle(arm, settled["settings"], tuple(settled["matched"]), settled["residual"])
+            for arm, settled in zip(arms, self._plan["settled"], strict=True)
         ]
 
     def begin(self, matched_arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
@@ -178,11 +178,11 @@ class StudyFolder:
         """
         if self._plan is None:
             return
-        known = self._plan.get("inputs")
-        for arm in arms if known else arms[:1]:
+        inputs = self._plan.get("inputs")
+        for arm in arms if inputs else arms[:1]:
             what = f"{self.path}, arm {arm.name},"
-            if known:
-                before = [Input(**file) for file in known.get(arm.name, ())]
+            if inputs:
+                before = [Input(**file) for file in inputs.get(arm.name, ())]
                 now = _inputs(arm, data)
             else:
                 before = of_checksums(self._plan["checksums"], {})
@@ -248,17 +248,17 @@ class StudyFolder:
         """Name the foreign content of the folder; None if it holds this study or nothing."""
         if self._plan is None:
             return None if is_free(self.path) else "other files"
-        kept, request = self._plan["asked"], self._request
-        if kept["tune"] and "tuning_seeds" not in kept:
+        begun, request = self._plan["asked"], self._request
+        if begun["tune"] and "tuning_seeds" not in begun:
             return "a study that an earlier version tuned with seed 0, which it compares too"
-        stages = differing_stages(kept.get("stages"), request.get("stages"))
+        stages = differing_stages(begun.get("stages"), request.get("stages"))
         if stages:
             return f"another study, with other {stages}"
         for key, usual in _IDENTITY.items():
-            before, now = kept.get(key, usual), request.get(key, usual)
+            before, now = begun.get(key, usual), request.get(key, usual)
             if before != now:
                 return f"another study, with {key} = {before}, not {now}"
-        recipes = kept.get("recipes", {})
+        recipes = begun.get("recipes", {})
         if list(recipes) != list(request["recipes"]):
             return f"another study, of {', '.join(recipes)}"
         # Other weights are refused by ``check``, also with new or renamed fields.

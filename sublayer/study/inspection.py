@@ -115,9 +115,11 @@ def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
     path = run / LAYERS
     try:
         content = read_json(path, CheckpointError)
-        kept = check_typed(content, _Kept, str(path), CheckpointError, has_tuples=True)
-        are_beyond = [change.is_beyond for change in kept.changes]
-        is_counted = [block.layer for block in kept.changes] == list(range(1, len(are_beyond) + 1))
+        layers = check_typed(content, _Kept, str(path), CheckpointError, has_tuples=True)
+        are_beyond = [change.is_beyond for change in layers.changes]
+        is_counted = [block.layer for block in layers.changes] == list(
+            range(1, len(are_beyond) + 1)
+        )
         if not is_counted or all(are_beyond) or are_beyond != sorted(are_beyond):
             raise CheckpointError(f"{path} is damaged: blocks are missing")
     except FileNotFoundError:
@@ -125,9 +127,9 @@ def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
     except CheckpointError as error:
         remedy = "remove the file, and the same command makes it anew"
         raise CheckpointError(f"{error}: {remedy}") from None
-    if kept.asked != inspecting.model_dump(exclude_none=True):
+    if layers.asked != inspecting.model_dump(exclude_none=True):
         return None
-    return InspectedLayers(kept.split, kept.n_tokens, kept.n_windows, kept.changes)
+    return InspectedLayers(layers.split, layers.n_tokens, layers.n_windows, layers.changes)
 
 
 def inspect_run(

@@ -273,22 +273,24 @@ class Request(Typed):
 
     @classmethod
     def of(
-        cls, asked: OptionedStudy, *, margin: float | None = None, margin_factor: float = 1.0
+        cls, optioned: OptionedStudy, *, margin: float | None = None, margin_factor: float = 1.0
     ) -> "Request":
         """Build it; defaults are left out, as in older studies' requests."""
-        study, tune, whole = asked.study, list(asked.tune), asked.study.scoring.is_whole_test
+        study, tune = optioned.study, list(optioned.tune)
         recipes = {arm.name: dump_recipe(absolute_paths(arm.loaded.recipe)) for arm in study.arms}
-        given = {
-            "score": None if whole else study.scoring.model_dump(exclude_none=True),
+        parts = {
+            "score": None
+            if study.scoring.is_whole_test
+            else study.scoring.model_dump(exclude_none=True),
             "stages": study.chain and describe_stages(study.chain),
-            "first_seed": asked.seeds.first,
-            "tuning_seeds": list(asked.seeds.tuning) if tune else None,
+            "first_seed": optioned.seeds.first,
+            "tuning_seeds": list(optioned.seeds.tuning) if tune else None,
             "tune_by": "loss" if tune and study.tune_by == "loss" else None,
             "margin": margin,
-            "looks": list(asked.looks.planned) if asked.looks.is_sequential else None,
+            "looks": list(optioned.looks.planned) if optioned.looks.is_sequential else None,
         }
         content: dict[str, Any] = {"match": study.match, "tune": tune, "recipes": recipes}
-        content |= {name: value for name, value in given.items() if value}
+        content |= {name: value for name, value in parts.items() if value}
         return cls(margin_factor=margin_factor, **content)
 
 

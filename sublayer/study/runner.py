@@ -54,7 +54,7 @@ from sublayer.study.plan_file import About, Request, read_plan
 from sublayer.study.results import Results
 from sublayer.study.runs import RunFinder, RunMaker, finder_of_chain, finder_of_plan, has_ended
 from sublayer.study.stage_recipes import (
-    Kept,
+    ChainPlan,
     StageRecipes,
     beside_earlier,
     describe_chain,
@@ -162,7 +162,7 @@ Rows = list[tuple[str, str]]
 
 
 def list_header(
-    asked: OptionedStudy,
+    optioned: OptionedStudy,
     arms: Sequence[Arm],
     data: Mapping[str, Data],
     measures: Measures,
@@ -175,7 +175,7 @@ def list_header(
 
     ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` is the most of all runs.
     """
-    rule, looks, n_tuning = asked.study.match, asked.looks, asked.n_tuning
+    rule, looks, n_tuning = optioned.study.match, optioned.looks, optioned.n_tuning
     baseline = arms[0]
     train = baseline.loaded.recipe.train
     steps = list(map(measures.steps, arms))
@@ -226,15 +226,15 @@ def list_stages_header(
     arms: Sequence[Arm],
     measures: Measures,
     rule: Rule,
-    kept: Kept,
+    chain_plan: ChainPlan,
     computing: Computing,
     folder: Path,
 ) -> list[str]:
     """Return the lines of the header of a study with stages."""
-    chain = kept.chain
+    chain = chain_plan.chain
     rows = [("arms", ", ".join(arm.name for arm in arms))]
-    for name, n_runs in kept.n_runs.items():
-        n_distinct, text = kept.n_distinct(name), count(n_runs, "run")
+    for name, n_runs in chain_plan.n_runs.items():
+        n_distinct, text = chain_plan.n_distinct(name), count(n_runs, "run")
         if n_distinct < len(arms):
             text += f", {n_distinct} for {count(len(arms), 'arm')}"
         if name != PRETRAINING:
@@ -242,10 +242,10 @@ def list_stages_header(
             text += f"{', averages of' if stage.ensemble else ' after'} {stage.start}"
         if n_runs:
             rows.append((name, text))
-    rows.append(("runs", f"{sum(kept.n_runs.values()):,} in all{computing.where}"))
-    budgets = _budgets(arms, measures, rule, [arm.steps or None for arm in kept.arms])
+    rows.append(("runs", f"{sum(chain_plan.n_runs.values()):,} in all{computing.where}"))
+    budgets = _budgets(arms, measures, rule, [arm.steps or None for arm in chain_plan.arms])
     rows += [(label, f"{text} (pre-training)") for label, text in budgets]
-    rows.append(("seeds", explain_nesting(chain, kept.n_seeds)))
+    rows.append(("seeds", explain_nesting(chain, chain_plan.n_seeds)))
     starts = [f"{name} from {arm.start}" for name, arm in chain.arms.items() if arm.start]
     if starts:
         rows.append(("starts", f"each pre-training from another of its seed: {', '.join(starts)}"))
@@ -294,10 +294,10 @@ def run_study(
                     "that have ended; sublayer report shows a comparison",
                 ),
             )
-        given = command_line([], overrides, replace(options, device=None)).split()[2:]
-        given += ["--resume"] if options.resume else []
-        idle = " ".join(given)
-        check_rules("", (given, f"runs that exist are compared as they are: leave out {idle}"))
+        words = command_line([], overrides, replace(options, device=None)).split()[2:]
+        words += ["--resume"] if options.resume else []
+        idle = " ".join(words)
+        check_rules("", (words, f"runs that exist are compared as they are: leave out {idle}"))
         return compare_runs([Path(source) for source in sources], options.out, options.device)
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     runner = _Runner(study, options, sources, overrides)
@@ -321,15 +321,15 @@ class _Runner:
 
         Raises ConfigError if they conflict, or the folder holds another study.
         """
-        self._asked = ask(study, options)
-        study = self._asked.study
-        check_study(study, n_trials=len(self._asked.trials))
+        self._optioned = ask(study, options)
+        study = self._optioned.study
+        check_study(study, n_trials=len(self._optioned.trials))
         self._study, self._options, self._notes = study, options, arm_notes(study.arms)
         margin, factor = None, 1.0
         if study.chain is None:
             metric, *_ = study_metrics(study)
             margin, factor = study.question.amount("margin", study.name, metric), metric.factor
-        request = Request.of(self._asked, margin=margin, margin_factor=factor)
+        request = Request.of(self._optioned, margin=margin, margin_factor=factor)
         self.folder = find_folder(study, request, options.out, resume=options.resume)
         self.folder.check()
         self._path = self.folder.path
@@ -355,8 +355,8 @@ class _Runner:
 
     def _train_arms(self, facts: "StudyFacts", data: Mapping[str, Data]) -> None:
         study, folder, options, computing = self._study, self.folder, self._options, self._computing
-        asked, extensions = self._asked, options.extend or 0
-        looks, seeds = asked.looks, asked.seeds
+        optioned, extensions = self._optioned, options.extend or 0
+        looks, seeds = optioned.looks, optioned.seeds
         metric, *_ = study_metrics(study)
         for text in data.values():
             if study.scoring.find(text) is None:
@@ -367,11 +367,11 @@ class _Runner:
                 raise DataError(f"metric = {metric.name}: {metric.items}")
             if study.inspecting is not None:
                 sample_of(arm.loaded.recipe, split, study.inspecting)
-        n_runs = len(study.arms) * (asked.n_tuning + asked.n_seeds)
+        n_runs = len(study.arms) * (optioned.n_tuning + optioned.n_seeds)
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs)
         measures = facts.measures(len(arms))
-        header = list_header(asked, arms, data, measures, computing, self._path, n_runs=n_runs)
+        header = list_header(optioned, arms, data, measures, computing, self._path, n_runs=n_runs)
         for line in (*header, *foresee(study, metric, looks, self._path)):
             note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
@@ -379,8 +379,8 @@ class _Runner:
         folder.seal(metric.name, extend=extensions)
         finder = finder_of_plan(self._path, read_plan(self._path))
         work = self._maker(arms, data, finder, n_runs)
-        if asked.n_tuning:
-            work.tune(asked.trials, n_extensions=extensions)
+        if optioned.n_tuning:
+            work.tune(optioned.trials, n_extensions=extensions)
         continuing: set[str] | None = None
         n_before = 0
         for look in looks.planned:  # with arms that are undecided so far
@@ -414,7 +414,7 @@ class _Runner:
         self, chain: Chain, facts: "StudyFacts", data: Mapping[str, Data], scratch: Path
     ) -> None:
         study, folder, computing = self._study, self.folder, self._computing
-        n_seeds, is_new = self._asked.n_seeds, not folder.is_begun()
+        n_seeds, is_new = self._optioned.n_seeds, not folder.is_begun()
         arms = self._settled(facts, data, max(computing.jobs, len(study.arms) * n_seeds))
         if is_new and computing.cluster is None:
             computing.check(arms, data, len(arms))
@@ -427,10 +427,10 @@ class _Runner:
         loaded = {arm.name: arm.loaded for arm in arms}
         recipes = StageRecipes(study.name, chain, loaded, scratch, tokenizers)
         measures = facts.measures(len(arms))
-        kept = describe_chain(recipes, arms, data, measures, n_seeds=n_seeds)
-        kept = beside_earlier(self._path, kept, recipes)
+        chain_plan = describe_chain(recipes, arms, data, measures, n_seeds=n_seeds)
+        chain_plan = beside_earlier(self._path, chain_plan, recipes)
         # Refused before any training.
-        columns = list_columns(study.name, kept.chain, kept.parts, kept.kinds)
+        columns = list_columns(study.name, chain_plan.chain, chain_plan.parts, chain_plan.kinds)
         primary = primary_column(study.name, columns, study.metric)
         others = [column.name for column in columns if column is not primary]
         check_question(study, primary.metric, others)
@@ -438,23 +438,23 @@ class _Runner:
         folder.state_margin(margin, primary.metric.factor)
         # The arms' recipes of each training stage, with their vocabulary sizes and settled threads.
         planned: dict[str, list[tuple[Recipe, int]]] = {}
-        for name, arm in itertools.product(kept.n_runs, arms):
+        for name, arm in itertools.product(chain_plan.n_runs, arms):
             # An ensemble keeps only scores.
-            if name in kept.keys[arm.name] and not chain.stage(name).ensemble:
+            if name in chain_plan.keys[arm.name] and not chain.stage(name).ensemble:
                 threads = {"train.threads": arm.loaded.recipe.train.threads}
                 recipe = vary(recipes.planned(arm.name, name), threads, origin=ORIGIN).recipe
                 size = data[arm.name].tokenizer.vocab_size
                 planned.setdefault(name, []).append((recipe, size))
-        n_runs = sum(kept.n_runs.values())
+        n_runs = sum(chain_plan.n_runs.values())
         # Runs in parallel also have checkpoints. Files of the same runs are not counted twice.
         n_parallel, largest = min(self._options.jobs, n_runs), 0
         needed = 0
         for name, sized_recipes in planned.items():
             disks = [run_disk(*sized) for sized in sized_recipes]
             largest = max(largest, *(peak for peak, _ in disks))
-            needed += kept.n_runs[name] * max(scored for _, scored in disks)
+            needed += chain_plan.n_runs[name] * max(scored for _, scored in disks)
         needed += n_parallel * largest
-        for run in set(kept.folders(self._path).values()):
+        for run in set(chain_plan.folders(self._path).values()):
             needed -= sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
         free = shutil.disk_usage(self._path).free
         if needed > free:
@@ -465,16 +465,18 @@ class _Runner:
         computing.check_recipes([sized for stage in planned.values() for sized in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
-        header = list_stages_header(arms, measures, self._study.match, kept, computing, self._path)
+        header = list_stages_header(
+            arms, measures, self._study.match, chain_plan, computing, self._path
+        )
         for line in (*header, *expected):
             note(line)
         self._begin(arms, data, (), n_runs)
-        keep_chain(self._path, kept)
-        folder.seal(study.metric or primary.metric.name, stage_texts=kept.stage_texts)
-        work = self._maker(arms, data, finder_of_chain(self._path, kept), n_runs, recipes)
+        keep_chain(self._path, chain_plan)
+        folder.seal(study.metric or primary.metric.name, stage_texts=chain_plan.stage_texts)
+        work = self._maker(arms, data, finder_of_chain(self._path, chain_plan), n_runs, recipes)
         runs = work.run_stages()
         folder.add("reported_seeds", n_seeds)
-        keep_baselines(self._path, kept, runs)
+        keep_baselines(self._path, chain_plan, runs)
 
     def _settled(self, facts: "StudyFacts", data: Mapping[str, Data], n_runs: int) -> list[Arm]:
         """Return the settings of arms from the study's start, or settle them now."""
@@ -498,7 +500,9 @@ class _Runner:
             self.folder.add("jobs", self._computing.jobs)
         if self._computing.cluster is not None:
             self.folder.add("clusters", self._computing.cluster)
-        self.folder.keep_command(self._resuming, about, n_runs=n_runs, n_seeds=self._asked.n_seeds)
+        self.folder.keep_command(
+            self._resuming, about, n_runs=n_runs, n_seeds=self._optioned.n_seeds
+        )
         return about
 
     def _maker(

@@ -38,7 +38,7 @@ from sublayer.study.inspection import Inspecting
 from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outcome
 from sublayer.study.plan_file import PLAN, StudyPlan
 from sublayer.study.question import WHOLE_TEST, Scoring
-from sublayer.study.stage_recipes import Kept, StageRecipes
+from sublayer.study.stage_recipes import ChainPlan, StageRecipes
 from sublayer.system.stages import note
 
 Key = tuple[str, str]
@@ -283,10 +283,10 @@ class RunFinder:
 
 def finder_of_plan(folder: Path, plan: StudyPlan) -> RunFinder:
     """Return the finder of the runs in the folder of a plain study."""
-    asked = plan.asked
+    request = plan.asked
     metric = None
     # Before tuning seeds existed, the loss selected.
-    if asked.tune_by == "metric" and asked.tuning_seeds != [0]:
+    if request.tune_by == "metric" and request.tuning_seeds != [0]:
         metrics = family_of(asked_arms(folder, plan)[0].loaded.recipe.objective).metrics
         named = plan.about.metric if plan.about else ""
         metric = next((candidate for candidate in metrics if candidate.name == named), metrics[0])
@@ -296,25 +296,25 @@ def finder_of_plan(folder: Path, plan: StudyPlan) -> RunFinder:
             (arm.name, PRETRAINING): arm_folder(folder, position, arm.name)
             for position, arm in enumerate(plan.settled)
         },
-        {PRETRAINING: planned_trials(asked.tune, plan.extended)},
+        {PRETRAINING: planned_trials(request.tune, plan.extended)},
         read_outcome,
-        seeds=asked.seeds.compared(max([plan.planned_seeds, *asked.looks])),
-        tuning=[(seed, 0) for seed in asked.tuning_seeds],
+        seeds=request.seeds.compared(max([plan.planned_seeds, *request.looks])),
+        tuning=[(seed, 0) for seed in request.tuning_seeds],
         metric=metric,
         find_trial=partial(read_outcome, is_scored=False),
     )
 
 
 def finder_of_chain(
-    folder: Path, kept: Kept, find: Callable[[Path], Outcome | None] = read_outcome
+    folder: Path, chain_plan: ChainPlan, find: Callable[[Path], Outcome | None] = read_outcome
 ) -> RunFinder:
     """Return the finder of the runs in the folder of a study with stages.
 
     ``find`` returns the outcome of the run in a folder.
     """
-    seeds, tuning = range(kept.n_seeds), [(0, kept.tuning_number)]
-    folders = kept.folders(folder)
-    return RunFinder(kept.chain, folders, kept.trials, find, seeds=seeds, tuning=tuning)
+    seeds, tuning = range(chain_plan.n_seeds), [(0, chain_plan.tuning_number)]
+    folders = chain_plan.folders(folder)
+    return RunFinder(chain_plan.chain, folders, chain_plan.trials, find, seeds=seeds, tuning=tuning)
 
 
 def asked_arms(folder: Path, plan: StudyPlan) -> list[Arm]:

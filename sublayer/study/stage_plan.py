@@ -135,9 +135,9 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
             }
         )
     total = total_to_json([(plan.each, plan.n_runs) for plan in plans], resources, jobs, None)
-    known = [stage["hours"] for stage in stages if stage["hours"] is not None]
-    if len(known) == len(plans):
-        total["hours"] = sum(known) / total["jobs"]
+    hours_known = [stage["hours"] for stage in stages if stage["hours"] is not None]
+    if len(hours_known) == len(plans):
+        total["hours"] = sum(hours_known) / total["jobs"]
     return {"stages": stages, "total": total}
 
 

@@ -110,14 +110,14 @@ class StageRecipes:
             if not members:
                 start = None
                 if self.chain.starts(arm, spec):
-                    kept = self.planned(arm, spec.after).recipe.train.keep_steps
+                    steps = self.planned(arm, spec.after).recipe.train.keep_steps
                     of = "" if spec.after == PRETRAINING else f"{spec.after}."
                     check_rules(
                         where,
                         (
-                            spec.from_step not in (None, *kept),
+                            spec.from_step not in (None, *steps),
                             f"it starts from step {spec.from_step} of {spec.after}, which keeps "
-                            f"{', '.join(map(str, kept)) or 'none'}: add it there, "
+                            f"{', '.join(map(str, steps)) or 'none'}: add it there, "
                             f"{of}train.keep_steps=[{spec.from_step}]",
                         ),
                     )
@@ -145,12 +145,12 @@ class StageRecipes:
         It keeps its model, whatever the run's.
         """
         before = self.arms[self.chain.of(arm).start].recipe.model
-        kept = {
+        model = {
             f"model.{name}": value
             for name, value in loaded.recipe.model
             if value != getattr(before, name)
         }
-        return vary(loaded, {"init.run": str(run), **kept}, origin=_ORIGIN)
+        return vary(loaded, {"init.run": str(run), **model}, origin=_ORIGIN)
 
     def check_pretraining(self, arm: str, data: Data) -> None:
         """Raise ConfigError if an arm cannot start from its start arm's pre-training.
@@ -409,9 +409,11 @@ def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[StagePart]:
         # Raises if nothing would be left for them.
         _ = division.trained, division.selecting
         name, task = file.task.name, file.task
-        kept = ScoredTask(name=name, title=f"{task.title}{of_test}", metrics=tuple(task.metrics))
+        scored_task = ScoredTask(
+            name=name, title=f"{task.title}{of_test}", metrics=tuple(task.metrics)
+        )
         for split in splits:
-            yield StagePart(name=name_part(name, split, len(splits)), task=kept)
+            yield StagePart(name=name_part(name, split, len(splits)), task=scored_task)
 
 
 CHAIN = "chain.json"
@@ -419,7 +421,7 @@ _FileName = Annotated[str, Field(pattern=r"^[0-9a-z]+\.json$")]
 _Key = Annotated[str, Field(pattern=r"^[0-9a-f]{10,}$")]
 
 
-class Kept(Typed):
+class ChainPlan(Typed):
     """The content of ``chain.json``; stages are by their names."""
 
     chain: Chain
@@ -477,7 +479,7 @@ def describe_chain(
     measures: Measures,
     *,
     n_seeds: int,
-) -> Kept:
+) -> ChainPlan:
     """Return the content of a chain's file before its runs; ``data`` are those of pre-trainings.
 
     Raises ConfigError and DataError if stages do not fit together.
@@ -496,7 +498,7 @@ def describe_chain(
         steps = measures.steps(arm) if chain.of(arm.name).pretrains else 0
         facts.append(describe_arm(arm, measures.model(arm), steps))
     folder = None if chain.data is None else str(expanded(chain.data).absolute())
-    kept = Kept(
+    chain_plan = ChainPlan(
         chain=replace(chain, data=folder),
         n_seeds=n_seeds,
         n_runs={},
@@ -511,16 +513,16 @@ def describe_chain(
     for stage in chain.all_stages:
         n_tried = len(trials.get(stage.name, ()))
         n_all = n_seeds * chain.n_runs(stage) + (n_tried if n_tried > 1 else 0)
-        kept.n_runs[stage.name] = n_all * kept.n_distinct(stage.name)
-    return kept
+        chain_plan.n_runs[stage.name] = n_all * chain_plan.n_distinct(stage.name)
+    return chain_plan
 
 
-def keep_chain(folder: Path, kept: Kept) -> None:
+def keep_chain(folder: Path, chain_plan: ChainPlan) -> None:
     """Write ``chain.json`` into the folder of its study."""
-    write_json(folder / CHAIN, kept.model_dump(mode="json"))
+    write_json(folder / CHAIN, chain_plan.model_dump(mode="json"))
 
 
-def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
+def beside_earlier(folder: Path, chain_plan: ChainPlan, recipes: StageRecipes) -> ChainPlan:
     """Return the content of ``chain.json`` with the baselines of an earlier command.
 
     Raises DataError, with both values, if a stage's files changed since the study began. A stage
@@ -529,13 +531,13 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
     try:
         earlier = _read(folder / CHAIN)
     except (FileNotFoundError, ConfigError):
-        return kept  # a damaged file is rewritten
-    for arm, stages in kept.keys.items():
+        return chain_plan  # a damaged file is rewritten
+    for arm, stages in chain_plan.keys.items():
         for stage, key in stages.items():
             known = earlier.inputs.get(arm, {}).get(stage)
             if known is not None:
                 what, recipe = f"{folder}, stage {stage} of {arm},", recipes.planned(arm, stage)
-                now = kept.inputs[arm][stage]
+                now = chain_plan.inputs[arm][stage]
                 check_same_inputs(what, recipe.recipe, known, now, "give another --out")
             if earlier.keys.get(arm, {}).get(stage, key) != key:
                 note(
@@ -543,40 +545,40 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
                     "sublayer: it is made anew"
                 )
     # Trials are selected again by the runs that selected them.
-    names = ("baselines", "cuts", "tuning_number") if earlier.keys == kept.keys else ()
-    return kept.model_copy(update={name: getattr(earlier, name) for name in names})
+    names = ("baselines", "cuts", "tuning_number") if earlier.keys == chain_plan.keys else ()
+    return chain_plan.model_copy(update={name: getattr(earlier, name) for name in names})
 
 
-def read_chain_file(folder: Path, plan: StudyPlan) -> Kept:
+def read_chain_file(folder: Path, plan: StudyPlan) -> ChainPlan:
     """Read ``chain.json`` in a folder, whose ``plan`` is the content of ``study.toml``.
 
     Raises ConfigError if it is missing or damaged.
     """
     remedy = f"this writes it anew: {plan.command}" if plan.command else "its command writes it"
     try:
-        kept = _read(folder / CHAIN)
+        chain_plan = _read(folder / CHAIN)
     except FileNotFoundError:
         raise ConfigError(
             f"{folder} has no {CHAIN}, which the report of a study with stages is made of: {remedy}"
         ) from None
     except ConfigError as error:
         raise ConfigError(f"{error}: {remedy}") from None
-    chain, names = kept.chain, [arm.name for arm in kept.arms]
+    chain, names = chain_plan.chain, [arm.name for arm in chain_plan.arms]
     fits = (
         not differing_stages(plan.asked.stages, describe_stages(chain))
         and names == [arm.name for arm in plan.settled]
-        and len(kept.kinds) == len(names)
-        and set(KINDS) >= set(kept.kinds)
+        and len(chain_plan.kinds) == len(names)
+        and set(KINDS) >= set(chain_plan.kinds)
         and 1 <= chain.n_seeds <= MOST_FINETUNINGS
         and all(
             METRICS.keys() >= set(part.task.metrics)
-            for parts in kept.parts.values()
+            for parts in chain_plan.parts.values()
             for part in parts
         )
-        and all(kept.parts.get(stage.name) for stage in chain.stages if stage.finetunes)
-        and all(kept.trials.get(stage.name) for stage in chain.stages)
+        and all(chain_plan.parts.get(stage.name) for stage in chain.stages if stage.finetunes)
+        and all(chain_plan.trials.get(stage.name) for stage in chain.stages)
         and all(
-            stage.name in kept.keys.get(name, {})
+            stage.name in chain_plan.keys.get(name, {})
             for name, stage in itertools.product(names, chain.all_stages)
             if stage.name != PRETRAINING or chain.of(name).pretrains
         )
@@ -585,9 +587,9 @@ def read_chain_file(folder: Path, plan: StudyPlan) -> Kept:
         raise ConfigError(
             f"{folder / CHAIN} is damaged: its content does not fit the study: {remedy}"
         )
-    return kept
+    return chain_plan
 
 
-def _read(path: Path) -> Kept:
+def _read(path: Path) -> ChainPlan:
     content = read_json(path, ConfigError)
-    return check_typed(content, Kept, str(path), ConfigError, has_tuples=True)
+    return check_typed(content, ChainPlan, str(path), ConfigError, has_tuples=True)

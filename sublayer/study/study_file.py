@@ -262,10 +262,10 @@ def split_settings(
 
 
 def check_not_compared(
-    study: str, given: Mapping[str, Any], compared: Container[str], prefix: str = ""
+    study: str, overrides: Mapping[str, Any], compared: Container[str], prefix: str = ""
 ) -> None:
     """Raise ConfigError if the command line, with ``prefix``, sets a compared setting."""
-    for key, value in given.items():
+    for key, value in overrides.items():
         if key in compared:
             raise ConfigError(
                 f"the arms of {study} differ in {prefix}{key}: leave out "
@@ -434,16 +434,16 @@ def _with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str]) -> lis
     by_name = {stage.name: stage for stage in stages if stage.finetunes}
     complete = []
     for stage in stages:
-        shown, known = f"{study}: ensemble {stage.name}", []
+        shown, members = f"{study}: ensemble {stage.name}", []
         for arm, name in stage.members(""):
             check_choice(f"{shown}: ", "arm", arm, ("", *arms))
             check_choice(f"{shown}: ", "stage that learns tasks", name, by_name)
-            known.append(by_name[name])
-        kinds = [(member.tasks, member.table, member.columns, member.n_seeds) for member in known]
+            members.append(by_name[name])
+        kinds = [(member.tasks, member.table, member.columns, member.n_seeds) for member in members]
         check_rules(
             shown,
             (
-                known and len({*stage.ensemble}) < max(2, len(known)),
+                members and len({*stage.ensemble}) < max(2, len(members)),
                 "name at least two stages, each once",
             ),
             (
@@ -451,7 +451,7 @@ def _with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str]) -> lis
                 "name stages of the same tasks in the same order, with the same finetunings",
             ),
         )
-        for first in known[:1]:
+        for first in members[:1]:
             stage = replace(stage, tasks=first.tasks, table=first.table, columns=first.columns)
         complete.append(stage)
     return complete
@@ -500,18 +500,18 @@ def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
     """
     table = file.scale[scale] if file.has_stages else file.at(scale)
     names = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")
-    given = {name for name in names if getattr(table, name)}
+    idle = {name for name in names if getattr(table, name)}
     for arm in file.at(scale).arms or ():
-        given |= {
+        idle |= {
             f"{name} of an arm" for name in ("finetune", "stages", "start") if getattr(arm, name)
         }
-        given |= set() if arm.pretrain else {"pretrain = false"}
+        idle |= set() if arm.pretrain else {"pretrain = false"}
     which = "it" if len(file.scale) == 1 else f"scale {scale}"
     check_rules(
         f"study {path}",
         (
-            given,
-            f"{', '.join(sorted(given))} has no effect without [[stages]], of which {which} has "
+            idle,
+            f"{', '.join(sorted(idle))} has no effect without [[stages]], of which {which} has "
             "none",
         ),
     )

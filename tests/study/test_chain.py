@@ -46,7 +46,7 @@ from sublayer.study.evidence import StudyJudge, arm_scores
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.runs import RunFinder, StageRuns, failed_runs, finder_of_chain
 from sublayer.study.stage_plan import StagePlan, plan_stages, with_stages
-from sublayer.study.stage_recipes import Kept, stage_key
+from sublayer.study.stage_recipes import ChainPlan, stage_key
 from sublayer.tasks.scoring import score
 from tests.breadth import rows
 from tests.stopping import stopped_at
@@ -385,11 +385,11 @@ def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it(
     assert value_of(columns[0], scores) == pytest.approx(0.75)
 
 
-def kept_of(chain: Chain, keys: dict[str, dict[str, str]], **trials) -> Kept:
+def kept_of(chain: Chain, keys: dict[str, dict[str, str]], **trials) -> ChainPlan:
     facts = {"parameters": {}, "flops_per_token": 0, "steps": 1, "mismatch": 0.0, "matched": ()}
     arms = tuple(ArmFacts(name=name, **facts) for name in keys)
     runs = {"n_seeds": 1, "n_runs": {}, "keys": keys, "parts": {}, "trials": trials}
-    return Kept(chain=chain, arms=arms, kinds=("causal",), **runs)
+    return ChainPlan(chain=chain, arms=arms, kinds=("causal",), **runs)
 
 
 def gathered(outcomes: dict[str, Outcome], **trials) -> RunFinder:
