@@ -23,7 +23,7 @@ from sublayer.study.arms import expand
 from sublayer.study.budget import match
 from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
 from sublayer.study.budget.match import share_threads, shared_threads
-from sublayer.study.definition import Options, Study, _check_place
+from sublayer.study.definition import Options, Study, ask
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.company import company
@@ -97,9 +97,9 @@ def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message)
     arms, plain = (expand(load_recipe("gpt", [each]), [FFN]) for each in given)
     for refused in (arms, [plain[0], arms[1]]):  # also of a later arm
         with pytest.raises(ConfigError, match=message):
-            _check_place(Options(jobs=jobs), study_of(refused, rule))
-    _check_place(Options(jobs=1), study_of(arms, rule))
-    _check_place(Options(jobs=2), study_of(plain, "flops"))
+            ask(study_of(refused, rule), Options(jobs=jobs))
+    ask(study_of(arms, rule), Options(jobs=1))
+    ask(study_of(plain, "flops"), Options(jobs=2))
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
