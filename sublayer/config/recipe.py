@@ -209,8 +209,8 @@ def default_kind(table: str) -> str:
     """Return a table's kind where no layer sets one; empty where the table has no kinds."""
     if not is_union(table):
         return ""
-    default = getattr(_DEFAULTS, table)
-    return str(default.kind)
+    default: Any = Recipe.model_fields[table].default_factory
+    return str(default.model_fields["kind"].default)
 
 
 def declarations(key: str) -> dict[str, FieldInfo]:
@@ -288,6 +288,3 @@ def nearest_key(key: str) -> str | None:
         return elsewhere
     near_name = nearest(name, by_name)
     return by_name[near_name] if near_name else nearest(key, HEADINGS)
-
-
-_DEFAULTS = Recipe()

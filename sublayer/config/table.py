@@ -100,9 +100,14 @@ NormLimit = Annotated[Number, Field(ge=0.0, le=1e30)]
 
 
 class Table(BaseModel):
-    """One table of a recipe: frozen, strict, and closed to unknown keys."""
+    """One table of a recipe: frozen, strict, and closed to unknown keys.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    Its validator is built when it is first used: that of an optimizer alone seldom is.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 def field(
