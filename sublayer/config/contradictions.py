@@ -1,7 +1,5 @@
 """Contradictions among the settings of a recipe: each field by field, with its remedy."""
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 from sublayer.config.architecture import POSITIONS, n_exact_buckets
@@ -42,7 +40,98 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
     Also where it has fewer rows than ``vocab_size``, the tokenizer's, or fewer positions than
     ``context``, the training window in tokens.
     """
-    _refuse(_of_stacks(model), _of_model(model), _of_sizes(model, vocab_size, context))
+    first, last = stacks(model)[0], stacks(model)[-1]
+    is_pair = model.kind == "encoder-decoder"
+    if _reads_memory(first):
+        or_move = ", or give it to model.decoder_block" if is_pair else ""
+        raise ConfigError(
+            f"model.block has a cross entry, and in model.kind = {model.kind} it has nothing to "
+            f"attend to: leave it out{or_move}"
+        )
+    if is_pair and not _reads_memory(last):
+        raise ConfigError(
+            "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
+            "model.decoder_block one"
+        )
+    d_head, rest = divmod(model.d_model, model.n_heads)
+    attends = _attends(model, "itself")
+    if model.d_head is None and rest and (attends or _attends(model, "memory")):
+        raise ConfigError(
+            f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
+            "model.d_head)"
+        )
+    d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
+    if even == "head" and attends and d_head % 2:
+        raise ConfigError(
+            f"model.positions = {model.positions} needs an even model.d_head, not {d_head}"
+        )
+    width = embedding_width(model)
+    if even == "embedding" and width % 2:
+        is_narrow = model.embedding_projection == "sum" and model.d_embed
+        name = "d_embed" if is_narrow else "d_model"
+        raise ConfigError(
+            f"model.positions = {model.positions} needs an even model.{name}, not {width}"
+        )
+    if model.positions == "relative":
+        if model.relative_buckets % 2:
+            raise ConfigError(
+                f"model.relative_buckets = {model.relative_buckets} is odd, and half of them have "
+                "one distance each: give an even number"
+            )
+        for stack in stacks(model):
+            n_exact = n_exact_buckets(model.relative_buckets // (1 if stack.is_causal else 2))
+            if model.relative_distance <= n_exact:
+                raise ConfigError(
+                    f"model.relative_distance = {model.relative_distance} is within the {n_exact} "
+                    f"exact buckets of a side that model.relative_buckets = "
+                    f"{model.relative_buckets} makes in the {stack.name}: give more than {n_exact}, or fewer buckets"
+                )
+    if model.softmax == "all" and model.d_embed not in (None, model.d_model):
+        raise ConfigError(
+            "model.softmax = all needs tokens as wide as positions, and model.d_embed = "
+            f"{model.d_embed} is not model.d_model = {model.d_model}: leave one of them out"
+        )
+    if model.norm == "none" and model.final_norm in ("affine", "plain"):
+        raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
+    is_shared = any(shares(model, entry) for entry in entries(model))
+    if model.share in ("attention", "ffn") and not is_shared:
+        raise ConfigError(
+            f"model.share = {model.share} has nothing to share: model.block has no {model.share} "
+            "entry"
+        )
+    sizes = [stack.n_layers for stack in stacks(model)] if model.share != "none" else []
+    named = {n: "n_layers" if n == model.n_layers else "n_decoder_layers" for n in sizes}
+    for n, name in named.items():
+        if n % model.share_inner:
+            raise ConfigError(
+                f"model.share_inner = {model.share_inner} must divide model.{name} = {n}"
+            )
+    for n, name in named.items():
+        if model.share_groups > n // model.share_inner:
+            raise ConfigError(
+                f"model.share_groups = {model.share_groups} is more than the units of "
+                f"model.share_inner = {model.share_inner} in model.{name} = {n}"
+            )
+    if model.kind == "lstm" and model.init in ("kaiming", "t5"):
+        raise ConfigError(
+            f"model.init = {model.init} draws the maps of attention and of feed-forward networks, "
+            "which a model.kind = lstm has not: give normal, truncated or xavier"
+        )
+    if model.vocab_size is not None and model.vocab_size % model.vocab_multiple:
+        raise ConfigError(
+            f"model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "
+            f"{model.vocab_multiple}: leave one of them out"
+        )
+    if (model.vocab_size or vocab_size) < vocab_size:
+        raise ConfigError(
+            f"model.vocab_size = {model.vocab_size} is smaller than the tokenizer's vocabulary of "
+            f"{vocab_size}"
+        )
+    if model.kind != "lstm" and (model.max_len or context) < context:
+        raise ConfigError(
+            f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
+            f"data.context={model.max_len}, or a longer model.max_len"
+        )
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -50,11 +139,95 @@ def check_recipe(recipe: Recipe) -> None:
 
     Sizes that only the data has are checked when a run resolves them.
     """
-    data = recipe.data
-    check_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
-    _refuse(_of_objective(recipe), _of_tables(recipe), _of_recipe(recipe))
-    if isinstance(recipe.objective, SupervisedObjective) and data.task_names[0] in TASKS:
-        recipe.objective.check_head(TASKS[data.task_names[0]])
+    model, data, objective, train = recipe.model, recipe.data, recipe.objective, recipe.train
+    check_model(model, vocab_size=data.vocab_size or 1, context=data.context)
+    if isinstance(objective, SupervisedObjective):
+        _check_answers(recipe, objective)
+    else:
+        if model.kind not in objective.model_kinds:
+            raise ConfigError(
+                f"objective.kind = {objective.kind} trains a model.kind = "
+                f"{' or '.join(objective.model_kinds)}, not {model.kind}: give another objective, or "
+                "that kind of model"
+            )
+        if model.head == "none":
+            kind = "transform" if model.kind == "encoder" else "linear"
+            raise ConfigError(
+                f"objective.kind = {objective.kind} predicts tokens, for which model.head = none has "
+                f"no head: give model.head={kind}"
+            )
+        if objective.text != "pairs" and set(source_names(data.corpus)) & set(PARALLEL_CORPORA):
+            raise ConfigError(
+                f"data.corpus = {_names(data.corpus)} is translations, which objective.kind = "
+                f"{objective.kind} does not read"
+            )
+    if isinstance(objective, CausalObjective):
+        if objective.targets > data.context:
+            raise ConfigError(
+                f"objective.targets = {objective.targets} is more than data.context = "
+                f"{data.context}: give fewer targets or a longer context"
+            )
+        if (train.evaluate_stride or 0) > data.context:
+            raise ConfigError(
+                f"train.evaluate_stride = {train.evaluate_stride} is more than data.context = "
+                f"{data.context}, which would leave tokens out: give a smaller stride"
+            )
+        _check_sentences(recipe)
+    elif isinstance(objective, MaskedObjective):
+        _check_masks(recipe, objective)
+    elif isinstance(objective, TranslationObjective):
+        for name in ("source_language", "target_language"):
+            if getattr(data, name) is None:
+                raise ConfigError(
+                    f"objective.kind = translation needs data.{name}: give its code, such as de"
+                )
+        if data.corpus is not None:
+            if data.corpus not in PARALLEL_CORPORA:
+                raise ConfigError(
+                    f"data.corpus = {_names(data.corpus)} has no translations: give one of "
+                    f"{', '.join(PARALLEL_CORPORA)}, or files of pairs"
+                )
+            if data.path or data.source_path or data.target_path:
+                raise ConfigError(
+                    f"data.corpus = {_names(data.corpus)} and a path both name pairs: leave one out"
+                )
+        _check_compilation(recipe)
+        _check_tokenizer(recipe)
+    elif isinstance(objective, SpanObjective):
+        _check_spans(recipe, objective)
+    check_tables(recipe)
+    n_frozen, freeze = recipe.init.frozen.n_layers, _names(recipe.init.freeze)
+    if n_frozen and model.kind == "encoder-decoder":
+        raise ConfigError(
+            f"init.freeze = {freeze} names the first blocks of a stack, and model.kind = "
+            "encoder-decoder has two: leave it out, or give init.freeze=embeddings"
+        )
+    n_there = model.n_layers if recipe.init.layers is None else recipe.init.layers
+    if n_frozen > n_there:
+        what = "the model"
+        if recipe.init.layers is not None:
+            what = f"the start that init.layers = {recipe.init.layers} takes"
+        raise ConfigError(
+            f"init.freeze = {freeze} is more than the {count(n_there, 'block')} of {what}"
+        )
+    last = last_of_same_weights(model, n_frozen) if n_frozen else 0
+    if last > n_frozen:
+        raise ConfigError(
+            f"init.freeze = {freeze}, but later blocks have the same weights (model.share = "
+            f"{model.share}): give layers:{last}, or leave it out"
+        )
+    if train.best_by != "last" and not holds_out(data, "valid"):
+        raise ConfigError(
+            f"train.best_by = {train.best_by} needs a validation split, of which data.split = "
+            f"{data.split} has none: give train.best_by = last, or a split such as 98/1/1"
+        )
+    if train.shard != "none" and train.exact:
+        raise ConfigError(
+            f"train.shard = {train.shard} contradicts train.exact = true, which adds up gradients "
+            "of whole copies: leave one of them out"
+        )
+    if isinstance(objective, SupervisedObjective) and data.task_names[0] in TASKS:
+        objective.check_head(TASKS[data.task_names[0]])
 
 
 def check_tables(recipe: Recipe) -> None:
@@ -62,12 +235,31 @@ def check_tables(recipe: Recipe) -> None:
 
     A recipe that a run wrote was checked as a whole; this refuses one that was edited since.
     """
-    _refuse(_of_shares(recipe), _of_tables(recipe))
-
-
-def _refuse(*contradictions: Iterable[str]) -> None:
-    for contradiction in chain.from_iterable(contradictions):
-        raise ConfigError(contradiction)
+    _check_shares(recipe)
+    data, train = recipe.data, recipe.train
+    n_weighted, corpora = _n_weighted(data), source_names(data.corpus)
+    if n_weighted == 1 and None not in (data.path, data.corpus):
+        raise ConfigError(
+            "data.path and data.corpus are mixed: give weights to both, {name = weight}, or to none"
+        )
+    if n_weighted and data.windows == "shuffled":
+        raise ConfigError(
+            "data.windows = shuffled contradicts the weights of data.path or data.corpus; use "
+            "random"
+        )
+    is_alone = data.path is not None and corpora == (INTRINSIC,) and not n_weighted
+    if INTRINSIC in corpora and not is_alone:
+        raise ConfigError(
+            f"data.corpus = {INTRINSIC} reads data.path, so it needs data.path, the files of SQuAD "
+            "and RACE, and is not mixed with others, nor weighted"
+        )
+    if data.tokenizer == "unigram" and data.vocab_size is not None:
+        check_sentinels(data.vocab_size, data.sentinels)
+    if train.patience is not None and train.best_by == "last":
+        raise ConfigError(
+            f"train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
+            "last has none: leave it out, or give train.best_by=loss"
+        )
 
 
 def _names(value: Any) -> str:
@@ -83,162 +275,26 @@ def _reads_memory(stack: StackShape) -> bool:
     return any(entry.kind.attends_to == "memory" for entry in stack.block)
 
 
-def _of_stacks(model: ModelConfig) -> Iterator[str]:
-    """Yield contradictions between a model's blocks, its heads and its positions."""
-    first, last = stacks(model)[0], stacks(model)[-1]
-    is_pair = model.kind == "encoder-decoder"
-    if _reads_memory(first):
-        or_move = ", or give it to model.decoder_block" if is_pair else ""
-        yield (
-            f"model.block has a cross entry, and in model.kind = {model.kind} it has nothing to "
-            f"attend to: leave it out{or_move}"
-        )
-    if is_pair and not _reads_memory(last):
-        yield (
-            "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
-            "model.decoder_block one"
-        )
-    d_head, rest = divmod(model.d_model, model.n_heads)
-    attends = _attends(model, "itself")
-    if model.d_head is None and rest and (attends or _attends(model, "memory")):
-        yield (
-            f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
-            "model.d_head)"
-        )
-    d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
-    if even == "head" and attends and d_head % 2:
-        yield f"model.positions = {model.positions} needs an even model.d_head, not {d_head}"
-    width = embedding_width(model)
-    if even == "embedding" and width % 2:
-        is_narrow = model.embedding_projection == "sum" and model.d_embed
-        name = "d_embed" if is_narrow else "d_model"
-        yield f"model.positions = {model.positions} needs an even model.{name}, not {width}"
-    if model.positions != "relative":
-        return
-    if model.relative_buckets % 2:
-        yield (
-            f"model.relative_buckets = {model.relative_buckets} is odd, and half of them have one "
-            "distance each: give an even number"
-        )
-    for stack in stacks(model):
-        n_exact = n_exact_buckets(model.relative_buckets // (1 if stack.is_causal else 2))
-        if model.relative_distance <= n_exact:
-            yield (
-                f"model.relative_distance = {model.relative_distance} is within the {n_exact} "
-                f"exact buckets of a side that model.relative_buckets = {model.relative_buckets} "
-                f"makes in the {stack.name}: give more than {n_exact}, or fewer buckets"
-            )
-
-
-def _of_model(model: ModelConfig) -> Iterator[str]:
-    """Yield contradictions between other fields of a model."""
-    if model.softmax == "all" and model.d_embed not in (None, model.d_model):
-        yield (
-            "model.softmax = all needs tokens as wide as positions, and model.d_embed = "
-            f"{model.d_embed} is not model.d_model = {model.d_model}: leave one of them out"
-        )
-    if model.norm == "none" and model.final_norm in ("affine", "plain"):
-        yield f"model.final_norm = {model.final_norm} contradicts model.norm = none"
-    is_shared = any(shares(model, entry) for entry in entries(model))
-    if model.share in ("attention", "ffn") and not is_shared:
-        yield (
-            f"model.share = {model.share} has nothing to share: model.block has no {model.share} "
-            "entry"
-        )
-    sizes = [stack.n_layers for stack in stacks(model)] if model.share != "none" else []
-    named = {n: "n_layers" if n == model.n_layers else "n_decoder_layers" for n in sizes}
-    for n, name in named.items():
-        if n % model.share_inner:
-            yield f"model.share_inner = {model.share_inner} must divide model.{name} = {n}"
-    for n, name in named.items():
-        if model.share_groups > n // model.share_inner:
-            yield (
-                f"model.share_groups = {model.share_groups} is more than the units of "
-                f"model.share_inner = {model.share_inner} in model.{name} = {n}"
-            )
-    if model.kind == "lstm" and model.init in ("kaiming", "t5"):
-        yield (
-            f"model.init = {model.init} draws the maps of attention and of feed-forward networks, "
-            "which a model.kind = lstm has not: give normal, truncated or xavier"
-        )
-    if model.vocab_size is not None and model.vocab_size % model.vocab_multiple:
-        yield (
-            f"model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "
-            f"{model.vocab_multiple}: leave one of them out"
-        )
-
-
-def _of_sizes(model: ModelConfig, vocab_size: int, context: int) -> Iterator[str]:
-    """Yield what a model has fewer of than its text."""
-    if (model.vocab_size or vocab_size) < vocab_size:
-        yield (
-            f"model.vocab_size = {model.vocab_size} is smaller than the tokenizer's vocabulary of "
-            f"{vocab_size}"
-        )
-    if model.kind != "lstm" and (model.max_len or context) < context:
-        yield (
-            f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
-            f"data.context={model.max_len}, or a longer model.max_len"
-        )
-
-
-def _of_objective(recipe: Recipe) -> Iterator[str]:
-    """Return contradictions of an objective with model, text and training."""
-    objective = recipe.objective
-    if isinstance(objective, SupervisedObjective):
-        return _of_answers(recipe, objective)
-    further: Iterable[str] = ()
-    if isinstance(objective, CausalObjective):
-        further = _of_next_tokens(recipe, objective)
-    elif isinstance(objective, MaskedObjective):
-        further = _of_masks(recipe, objective)
-    elif isinstance(objective, TranslationObjective):
-        further = _of_translations(recipe)
-    elif isinstance(objective, SpanObjective):
-        further = _of_spans(recipe, objective)
-    return chain(_of_kind(recipe), further)
-
-
-def _of_kind(recipe: Recipe) -> Iterator[str]:
-    """Yield contradictions of the kind of an objective that predicts tokens."""
-    model, objective, corpus = recipe.model, recipe.objective, recipe.data.corpus
-    if model.kind not in objective.model_kinds:
-        yield (
-            f"objective.kind = {objective.kind} trains a model.kind = "
-            f"{' or '.join(objective.model_kinds)}, not {model.kind}: give another objective, or "
-            "that kind of model"
-        )
-    if model.head == "none":
-        kind = "transform" if model.kind == "encoder" else "linear"
-        yield (
-            f"objective.kind = {objective.kind} predicts tokens, for which model.head = none has "
-            f"no head: give model.head={kind}"
-        )
-    if objective.text != "pairs" and set(source_names(corpus)) & set(PARALLEL_CORPORA):
-        yield (
-            f"data.corpus = {_names(corpus)} is translations, which objective.kind = "
-            f"{objective.kind} does not read"
-        )
-
-
-def _of_sentences(recipe: Recipe) -> Iterator[str]:
+def _check_sentences(recipe: Recipe) -> None:
     sentences, kind = recipe.data.sentences, recipe.objective.kind
     if sentences != "none":
-        yield (
+        raise ConfigError(
             f"data.sentences = {sentences} contradicts objective.kind = {kind}, which reads the "
             "text as it is: leave it out"
         )
 
 
-def _of_compilation(recipe: Recipe) -> Iterator[str]:
+def _check_compilation(recipe: Recipe) -> None:
     if recipe.train.compile:
-        yield (
+        raise ConfigError(
             "train.compile = true would compile anew for every shape of a batch, which "
             f"objective.kind = {recipe.objective.kind} changes from batch to batch: leave it out"
         )
 
 
 _WITHOUT_END = ("bytes", "characters", "bpe")
+
+
 _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
     "masked": ((*_WITHOUT_END, GPT1), "[MASK]", "unigram, wordpiece or moses-bpe"),
     "translation": (_WITHOUT_END, "an end of a text and padding", "word-bpe or unigram"),
@@ -247,139 +303,107 @@ _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
 """By objective, the tokenizers that lack something which it needs, and those to give."""
 
 
-def _of_tokenizer(recipe: Recipe) -> Iterator[str]:
+def _check_tokenizer(recipe: Recipe) -> None:
     kind, tokenizer = recipe.objective.kind, recipe.data.tokenizer
     tokenizers, what, others = _LACKING[kind]
     # A start brings its tokenizer.
     if recipe.init.run is None and tokenizer in tokenizers:
-        yield (
+        raise ConfigError(
             f"data.tokenizer = {tokenizer} lacks {what}, which objective.kind = {kind} needs: give "
             f"{others}, or a file whose vocabulary has them"
         )
-
-
-def _of_next_tokens(recipe: Recipe, objective: CausalObjective) -> Iterator[str]:
-    context, stride = recipe.data.context, recipe.train.evaluate_stride or 0
-    if objective.targets > context:
-        yield (
-            f"objective.targets = {objective.targets} is more than data.context = {context}: give "
-            "fewer targets or a longer context"
-        )
-    if stride > context:
-        yield (
-            f"train.evaluate_stride = {stride} is more than data.context = {context}, which would "
-            "leave tokens out: give a smaller stride"
-        )
-    yield from _of_sentences(recipe)
 
 
 _FEWEST_PAIR_TOKENS = 5
 """A pair's three special tokens, and a token of each text."""
 
 
-def _of_shares(recipe: Recipe) -> Iterator[str]:
+def _check_shares(recipe: Recipe) -> None:
     objective = recipe.objective
     if isinstance(objective, MaskedObjective) and objective.p_mask + objective.p_random > 1.0:
-        yield (
+        raise ConfigError(
             f"objective.p_mask = {objective.p_mask:g} and objective.p_random = "
             f"{objective.p_random:g} exceed 1 together"
         )
 
 
-def _of_masks(recipe: Recipe, objective: MaskedObjective) -> Iterator[str]:
+def _check_masks(recipe: Recipe, objective: MaskedObjective) -> None:
     data, train = recipe.data, recipe.train
-    yield from _of_shares(recipe)
-    yield from _of_compilation(recipe)
+    _check_shares(recipe)
+    _check_compilation(recipe)
     if objective.pairs == "sentences" and (train.tokens or train.epochs):
-        yield (
+        raise ConfigError(
             "objective.pairs = sentences makes examples far shorter than data.context, by which "
             "train.tokens and train.epochs are counted: give train.steps"
         )
     if objective.pairs == "sentences" and train.batch_tokens and _n_weighted(data):
-        yield (
+        raise ConfigError(
             "train.batch_tokens fills steps with pairs of one length, which the weights of "
             "data.path or data.corpus contradict with objective.pairs = sentences: give "
             "train.batch_sequences"
         )
     if data.sentences == "none":
-        yield (
+        raise ConfigError(
             "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose "
             "or spacy"
         )
-    yield from _of_tokenizer(recipe)
+    _check_tokenizer(recipe)
     if data.context < _FEWEST_PAIR_TOKENS:
-        yield (
+        raise ConfigError(
             f"data.context = {data.context} has no room for a pair of texts, which objective.kind "
             f"= masked reads: give {_FEWEST_PAIR_TOKENS} or more"
         )
     if objective.sentence != "none" and recipe.model.sentence_classes == 0:
-        yield (
+        raise ConfigError(
             f"objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 "
             "has none, give 2"
         )
     if objective.pairs == "sentences" and objective.sentence == "sop":
-        yield (
+        raise ConfigError(
             "objective.pairs = sentences pairs what follows and what does not, not "
             "objective.sentence = sop"
         )
     if objective.sentence == "none" and objective.single_sentence == "negative":
-        yield (
+        raise ConfigError(
             "objective.single_sentence = negative makes labels, which objective.sentence = none "
             "has no use for"
         )
     if data.sentinels and data.tokenizer == "unigram":
-        yield (
+        raise ConfigError(
             f"data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, without "
             "[CLS] and [MASK], which objective.kind = masked needs: leave it out"
         )
 
 
-def _of_translations(recipe: Recipe) -> Iterator[str]:
-    data = recipe.data
-    for name in ("source_language", "target_language"):
-        if getattr(data, name) is None:
-            yield f"objective.kind = translation needs data.{name}: give its code, such as de"
-    if data.corpus is not None:
-        if data.corpus not in PARALLEL_CORPORA:
-            yield (
-                f"data.corpus = {_names(data.corpus)} has no translations: give one of "
-                f"{', '.join(PARALLEL_CORPORA)}, or files of pairs"
-            )
-        if data.path or data.source_path or data.target_path:
-            yield f"data.corpus = {_names(data.corpus)} and a path both name pairs: leave one out"
-    yield from _of_compilation(recipe)
-    yield from _of_tokenizer(recipe)
-
-
-def _of_spans(recipe: Recipe, objective: SpanObjective) -> Iterator[str]:
+def _check_spans(recipe: Recipe, objective: SpanObjective) -> None:
     data, noise = recipe.data, objective.row
     # This refuses a context without room for a span, too.
     longest = noise.raw(objective, data.context)
     if (objective.raw_length or 0) > longest:
-        yield (
+        raise ConfigError(
             f"objective.raw_length = {objective.raw_length} makes inputs longer than data.context "
             f"= {data.context}: give at most {longest}"
         )
-    yield from _of_sentences(recipe)
+    _check_sentences(recipe)
     if data.boundaries == "respect" and data.windows == "random":
-        yield (
+        raise ConfigError(
             "data.boundaries = respect cuts each document from its start, which data.windows = "
             "random does not: give shuffled"
         )
     raw = objective.raw_length or longest
     length = noise.target(objective, raw)
     if objective.target_length not in (None, length) and not noise.cuts_targets:
-        yield (
+        raise ConfigError(
             f"objective.target_length = {objective.target_length} is not what objective.noise = "
             f"{objective.noise} makes of {raw} tokens, {length}: leave it out"
         )
     keeps_lengths = objective.noise == "spans" and data.boundaries != "respect"
     if recipe.train.compile and not keeps_lengths:
-        yield (
+        raise ConfigError(
             "train.compile = true would compile anew for every pair of lengths, which only "
             "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out"
         )
-    yield from _of_tokenizer(recipe)
+    _check_tokenizer(recipe)
     # A file may have some.
     is_trained = recipe.init.run is None and data.tokenizer in TRAINED_TOKENIZERS
     needed = noise.n_sentinels(objective, raw) if is_trained else 0
@@ -388,28 +412,28 @@ def _of_spans(recipe: Recipe, objective: SpanObjective) -> Iterator[str]:
         return
     enough = max(MOST_USED, needed)
     if data.tokenizer != "unigram":
-        yield (
+        raise ConfigError(
             f"data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
             f"{objective.noise} takes: give unigram, and data.sentinels = {enough}"
         )
-    yield (
+    raise ConfigError(
         f"data.sentinels = {data.sentinels} is fewer than objective.noise = {objective.noise} "
         f"takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a smaller "
         "data.context"
     )
 
 
-def _of_answers(recipe: Recipe, objective: SupervisedObjective) -> Iterator[str]:
+def _check_answers(recipe: Recipe, objective: SupervisedObjective) -> None:
     model, data = recipe.model, recipe.data
     kinds = KINDS[objective.format]
     if model.kind not in kinds:
         fitting = next(name for name, able in KINDS.items() if model.kind in able)
-        yield (
+        raise ConfigError(
             f"objective.format = {objective.format} is read by a model.kind = "
             f"{' or '.join(kinds)}, not {model.kind}: give objective.format={fitting}"
         )
     if data.tasks is None:
-        yield (
+        raise ConfigError(
             "objective.kind = supervised needs data.tasks: name a task, such as sst2 (`sublayer "
             "tasks` lists them)"
         )
@@ -417,118 +441,57 @@ def _of_answers(recipe: Recipe, objective: SupervisedObjective) -> Iterator[str]
         own_table(data.path, data.columns)
     tasks, is_text = _names(data.task_names), objective.format == "text"
     if len(data.task_names) > 1 and not is_text:
-        yield (
+        raise ConfigError(
             f"data.tasks = {tasks} is a mixture, which objective.format = {objective.format} has "
             "no one head for: name one task, or give objective.format=text"
         )
     if data.size_limit is not None and (isinstance(data.tasks, dict) or len(data.task_names) == 1):
-        yield (
+        raise ConfigError(
             f"data.size_limit = {data.size_limit} limits the sizes by which the tasks of a mixture "
             f"are drawn, and data.tasks = {tasks} is one task or has weights: leave it out"
         )
     asked = task_of(data.task_names[0], data.columns).kind
     if asked == "span" and objective.format == "traversal":
-        yield (
+        raise ConfigError(
             f"data.tasks = {tasks} asks for a part of a passage, of which objective.format = "
             "traversal, whose tokens see only what is before them, knows no end: give "
             "objective.format=text, or start from an encoder"
         )
     if asked == "text" and not is_text:
-        yield (
+        raise ConfigError(
             "data.columns has a target, a text to be written, which objective.format = "
             f"{objective.format} does not: give objective.format=text, with a T5 or a decoder"
         )
     if asked == "text" and objective.answer == "rank":
-        yield (
+        raise ConfigError(
             "objective.answer = rank chooses among labels, and a target is a text that is written: "
             "leave it out"
         )
     if model.head == "none" and (is_text or objective.language_weight > 0):
-        yield (
+        raise ConfigError(
             f"model.head = none predicts no tokens, which objective.format = {objective.format} "
             f"with objective.language_weight = {objective.language_weight:g} asks for: start from "
             "a model with a head, or leave out the weight"
         )
     if asked == "span" and objective.zero_head:
-        yield (
+        raise ConfigError(
             "objective.zero_head = true is for a head of labels, choices or numbers, and "
             f"data.tasks = {tasks} asks for spans: leave it out"
         )
     if not is_text and data.context <= MARKS:
-        yield (
+        raise ConfigError(
             f"data.context = {data.context} has no room for texts between their marks: give "
             f"{MARKS + 1} or more"
         )
     is_one_row = is_text and model.kind != "encoder-decoder"
     if is_one_row and data.context <= objective.target_length + 1:
-        yield (
+        raise ConfigError(
             f"objective.target_length = {objective.target_length} leaves no room for an input in "
             f"data.context = {data.context}: give objective.target_length={data.context // 2} or "
             "less, or a model of a longer context"
         )
-    yield from _of_compilation(recipe)
+    _check_compilation(recipe)
 
 
 def _n_weighted(data: DataConfig) -> int:
     return sum(isinstance(given, dict) for given in (data.path, data.corpus))
-
-
-def _of_tables(recipe: Recipe) -> Iterator[str]:
-    """Yield contradictions between fields of one table, whatever the objective."""
-    data, train = recipe.data, recipe.train
-    n_weighted, corpora = _n_weighted(data), source_names(data.corpus)
-    if n_weighted == 1 and None not in (data.path, data.corpus):
-        yield (
-            "data.path and data.corpus are mixed: give weights to both, {name = weight}, or to none"
-        )
-    if n_weighted and data.windows == "shuffled":
-        yield (
-            "data.windows = shuffled contradicts the weights of data.path or data.corpus; use "
-            "random"
-        )
-    is_alone = data.path is not None and corpora == (INTRINSIC,) and not n_weighted
-    if INTRINSIC in corpora and not is_alone:
-        yield (
-            f"data.corpus = {INTRINSIC} reads data.path, so it needs data.path, the files of SQuAD "
-            "and RACE, and is not mixed with others, nor weighted"
-        )
-    if data.tokenizer == "unigram" and data.vocab_size is not None:
-        check_sentinels(data.vocab_size, data.sentinels)
-    if train.patience is not None and train.best_by == "last":
-        yield (
-            f"train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
-            "last has none: leave it out, or give train.best_by=loss"
-        )
-
-
-def _of_recipe(recipe: Recipe) -> Iterator[str]:
-    """Yield contradictions between tables, whatever the objective."""
-    model, data, train, init = recipe.model, recipe.data, recipe.train, recipe.init
-    n_frozen, freeze = init.frozen.n_layers, _names(init.freeze)
-    if n_frozen and model.kind == "encoder-decoder":
-        yield (
-            f"init.freeze = {freeze} names the first blocks of a stack, and model.kind = "
-            "encoder-decoder has two: leave it out, or give init.freeze=embeddings"
-        )
-    n_there = model.n_layers if init.layers is None else init.layers
-    if n_frozen > n_there:
-        what = "the model"
-        if init.layers is not None:
-            what = f"the start that init.layers = {init.layers} takes"
-        yield f"init.freeze = {freeze} is more than the {count(n_there, 'block')} of {what}"
-    last = last_of_same_weights(model, n_frozen) if n_frozen else 0
-    if last > n_frozen:
-        yield (
-            f"init.freeze = {freeze}, but later blocks have the same weights (model.share = "
-            f"{model.share}): give layers:{last}, or leave it out"
-        )
-    if train.best_by != "last" and not holds_out(data, "valid"):
-        yield (
-            f"train.best_by = {train.best_by} needs a validation split, of which data.split = "
-            f"{data.split} has none: give train.best_by = last, or a split such as 98/1/1"
-        )
-    if train.shard != "none" and train.exact:
-        yield (
-            f"train.shard = {train.shard} contradicts train.exact = true, which adds up gradients "
-            "of whole copies: leave one of them out"
-        )
