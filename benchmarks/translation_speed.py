@@ -21,10 +21,9 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from translators import OURS, PEER, Translators, m2m100
 from turns import Contestant, take_turns
 
-from sublayer.config.load import load_recipe
+from sublayer.config.load import absolute_paths, load_recipe
 from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.data.batches import PackedBatch
 from sublayer.data.prepare import Data
 from sublayer.data.translation_batches import TranslationBatches

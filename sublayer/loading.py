@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sublayer.config.load import read_run_recipe
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.run_recipe import read_run_recipe
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
@@ -21,7 +21,7 @@ from sublayer.files.checkpoints import (
     verify_checkpoint,
 )
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import describe_absence, describe_runs_within, resolved
+from sublayer.files.storage import describe_absence, describe_runs_within
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
 from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose
@@ -182,17 +182,6 @@ def find_model(path: Path) -> Path:
             "makes one of ours"
         )
     return path
-
-
-def find_recipe(path: Path) -> Path | None:
-    """Return the recipe of the run that a folder, checkpoint or model is of; None for others."""
-    folder = resolved(path)
-    if folder.name == MODEL_NAME:
-        folder = folder.parent
-    if folder.parent.name == CHECKPOINTS_NAME:
-        folder = folder.parent.parent
-    recipe = folder / RECIPE_NAME
-    return recipe if recipe.is_file() else None
 
 
 def _with_weights(config: ResolvedModel, tensors: dict[str, Tensor]) -> Transformer:

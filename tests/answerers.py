@@ -5,8 +5,8 @@ import torch
 
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.resolve import n_outputs, resolve_model
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks.batches import Assembler, TaskPart
 from sublayer.data.tasks.encoded import encode_examples
 from sublayer.data.tasks.figure import WordTokens

@@ -18,9 +18,9 @@ from tokenizers import ByteLevelBPETokenizer
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.config.architecture import FFNS
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import choices_of
+from sublayer.config.model import FFNS
 from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.recipe import OBJECTIVES, TABLES, declaration, declarations, keys
 from sublayer.config.train import BATCHES, LENGTHS

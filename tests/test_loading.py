@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from sublayer.api.run import load
-from sublayer.config.load import load_recipe
+from sublayer.config.load import dump_recipe, find_recipe, load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.config.run_recipe import dump_recipe
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint
-from sublayer.loading import find_recipe
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build
 from tests.alterations import state

@@ -179,7 +179,7 @@ class Run(dict[str, Any]):
     @property
     def recipe(self) -> "ResolvedRecipe":
         """Its recipe as it ran, with all derived values."""
-        from sublayer.config.run_recipe import read_run_recipe
+        from sublayer.config.load import read_run_recipe
 
         return read_run_recipe(self.path / "recipe.toml")
 

@@ -439,9 +439,8 @@ def translate(
     if sources is not None and any("\n" in line for line in sources):
         raise ConfigError("a line has a line break in it: give each line by itself")
     with stage("starting PyTorch"):
-        from sublayer.config.run_recipe import read_run_recipe
+        from sublayer.config.load import find_recipe, read_run_recipe
         from sublayer.decode.translate import tokenizer_of, translate_lines
-        from sublayer.loading import find_recipe
         from sublayer.model.transformer import EncoderDecoder
         from sublayer.objective.translation.family import beam_settings
 

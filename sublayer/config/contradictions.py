@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from sublayer.config.architecture import POSITIONS, n_exact_buckets
 from sublayer.config.data import (
     GPT1,
     INTRINSIC,
@@ -15,8 +14,15 @@ from sublayer.config.data import (
     source_names,
     task_of,
 )
-from sublayer.config.model import ModelConfig
-from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
+from sublayer.config.model import POSITIONS, ModelConfig, n_exact_buckets
+from sublayer.config.objective import (
+    KINDS,
+    MARKS,
+    CausalObjective,
+    MaskedObjective,
+    SupervisedObjective,
+    TranslationObjective,
+)
 from sublayer.config.recipe import Recipe
 from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.config.stacks import (
@@ -27,7 +33,6 @@ from sublayer.config.stacks import (
     shares,
     stacks,
 )
-from sublayer.config.supervised import KINDS, MARKS, SupervisedObjective
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tasks.own_table import NAME
@@ -83,8 +88,9 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             if model.relative_distance <= n_exact:
                 raise ConfigError(
                     f"model.relative_distance = {model.relative_distance} is within the {n_exact} "
-                    f"exact buckets of a side that model.relative_buckets = "
-                    f"{model.relative_buckets} makes in the {stack.name}: give more than {n_exact}, or fewer buckets"
+                    "exact buckets of a side that model.relative_buckets = "
+                    f"{model.relative_buckets} makes in the {stack.name}: give more than "
+                    f"{n_exact}, or fewer buckets"
                 )
     if model.softmax == "all" and model.d_embed not in (None, model.d_model):
         raise ConfigError(
@@ -141,27 +147,27 @@ def check_recipe(recipe: Recipe) -> None:
     """
     model, data, objective, train = recipe.model, recipe.data, recipe.objective, recipe.train
     check_model(model, vocab_size=data.vocab_size or 1, context=data.context)
-    if isinstance(objective, SupervisedObjective):
-        _check_answers(recipe, objective)
-    else:
+    if not isinstance(objective, SupervisedObjective):
         if model.kind not in objective.model_kinds:
             raise ConfigError(
                 f"objective.kind = {objective.kind} trains a model.kind = "
-                f"{' or '.join(objective.model_kinds)}, not {model.kind}: give another objective, or "
-                "that kind of model"
+                f"{' or '.join(objective.model_kinds)}, not {model.kind}: give another objective, "
+                "or that kind of model"
             )
         if model.head == "none":
             kind = "transform" if model.kind == "encoder" else "linear"
             raise ConfigError(
-                f"objective.kind = {objective.kind} predicts tokens, for which model.head = none has "
-                f"no head: give model.head={kind}"
+                f"objective.kind = {objective.kind} predicts tokens, for which model.head = none "
+                f"has no head: give model.head={kind}"
             )
         if objective.text != "pairs" and set(source_names(data.corpus)) & set(PARALLEL_CORPORA):
             raise ConfigError(
                 f"data.corpus = {_names(data.corpus)} is translations, which objective.kind = "
                 f"{objective.kind} does not read"
             )
-    if isinstance(objective, CausalObjective):
+    if isinstance(objective, SupervisedObjective):
+        _check_answers(recipe, objective)
+    elif isinstance(objective, CausalObjective):
         if objective.targets > data.context:
             raise ConfigError(
                 f"objective.targets = {objective.targets} is more than data.context = "

@@ -19,11 +19,11 @@ from sublayer.config.layers import (
 )
 from sublayer.config.load import SEEN_AS, LoadedRecipe, load_layers, read_start
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import KINDS, Format, SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import in_proportion
 from sublayer.config.rules import is_idle
 from sublayer.config.stacks import position_scheme
-from sublayer.config.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files import parsing

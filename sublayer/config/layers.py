@@ -38,20 +38,6 @@ from sublayer.nearest import nearest, nearest_hint
 from sublayer.values import is_frame, plain
 
 
-def unknown_field(key: str) -> str:
-    """Format the message for a key that no table has: its new name, a near one, where to look."""
-    name = key if key.isprintable() and len(key) <= LONGEST_VALUE else show(key)
-    if key in RENAMED:
-        return f"{name} is now called {RENAMED[key]}: write that"
-    table, _, _ = key.partition(".")
-    hint = f"the tables are {', '.join(TABLES)}"
-    if near := nearest_key(key):
-        hint = f"did you mean {near}?"
-    elif table in TABLES:
-        hint = f"`sublayer fields {table}` lists those of [{table}]"
-    return f"{name} is not a field: {hint}"
-
-
 @dataclass(frozen=True)
 class Layer:
     """Settings of one source: ``table.field`` (or a heading such as ``title``) to its value."""
@@ -117,11 +103,32 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
                     f"{' and '.join(given)} exclude each other: give one of {', '.join(group)}"
                     f"{where(layer.origin)}"
                 )
-        before, dropped = settings, _replaced(layer, settings)
+        dropped: set[str] = set()  # whether they are set or not
+        for group in EXCLUSIVE:
+            if not layer.values.keys().isdisjoint(group):
+                dropped.update(group)
+        for key, value in layer.values.items():
+            dropped.update(REPLACES.get(key, ()))
+            # A tokenizer that is not trained has the size that it has.
+            if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
+                dropped.add("data.vocab_size")
+            table, _, name = key.partition(".")
+            if name != "kind" or not is_union(table):
+                continue
+            old = chosen_kind(table, settings)
+            new = chosen_kind(table, {key: Setting(value, layer.origin)})
+            for earlier in settings:
+                by_kind = declarations(earlier)
+                is_same = old == new or (
+                    {old, new} <= by_kind.keys() and by_kind[old].default == by_kind[new].default
+                )
+                if earlier.startswith(f"{table}.") and earlier != key and not is_same:
+                    dropped.add(earlier)
+        before = settings
         settings = {key: setting for key, setting in before.items() if key not in dropped}
         for key, value in layer.values.items():
-            earlier = before.get(key)
-            was_changed = earlier is not None and (earlier.restores or earlier.value != value)
+            replaced = before.get(key)
+            was_changed = replaced is not None and (replaced.restores or replaced.value != value)
             is_default = value in [field.default for field in declarations(key).values()]
             settings[key] = Setting(value, layer.origin, restores=is_default and was_changed)
     return settings
@@ -150,39 +157,21 @@ def where(origin: str) -> str:
 
 
 def check_keys(layer: Layer) -> None:
-    """Raise ConfigError for a key that no table has, with the one that was probably meant."""
+    """Raise ConfigError for a key that no table has: its new name, a near one, where to look."""
     for key in layer.values:
-        if not declarations(key):
-            raise ConfigError(unknown_field(key) + where(layer.origin))
-
-
-def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> set[str]:
-    """Return the keys of earlier settings that a layer drops, whether they are set or not."""
-    dropped: set[str] = set()
-    for group in EXCLUSIVE:
-        if not layer.values.keys().isdisjoint(group):
-            dropped.update(group)
-    for key, value in layer.values.items():
-        dropped.update(REPLACES.get(key, ()))
-        # A tokenizer that is not trained has the size that it has.
-        if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
-            dropped.add("data.vocab_size")
-        table, _, name = key.partition(".")
-        if name == "kind" and is_union(table):
-            old, new = (
-                chosen_kind(table, settings),
-                chosen_kind(table, {key: Setting(value, layer.origin)}),
-            )
-            earlier = [prev for prev in settings if prev.startswith(f"{table}.") and prev != key]
-            dropped.update(prev for prev in earlier if not _means_the_same(prev, old, new))
-    return dropped
-
-
-def _means_the_same(key: str, old: str, new: str) -> bool:
-    """Return whether tables of both kinds have the field, with the same default."""
-    by_kind = declarations(key)
-    has_both = old in by_kind and new in by_kind
-    return old == new or (has_both and bool(by_kind[old].default == by_kind[new].default))
+        if declarations(key):
+            continue
+        name = key if key.isprintable() and len(key) <= LONGEST_VALUE else show(key)
+        table, _, _ = key.partition(".")
+        hint = f"the tables are {', '.join(TABLES)}"
+        if near := nearest_key(key):
+            hint = f"did you mean {near}?"
+        elif table in TABLES:
+            hint = f"`sublayer fields {table}` lists those of [{table}]"
+        fault = f"{name} is not a field: {hint}"
+        if key in RENAMED:
+            fault = f"{name} is now called {RENAMED[key]}: write that"
+        raise ConfigError(fault + where(layer.origin))
 
 
 def build(settings: Mapping[str, Setting]) -> Recipe:
@@ -320,7 +309,14 @@ def find_source(source: str, folder: Path = Path()) -> RecipeSource:
         is_in_run = path.name == RUN_RECIPE
         name = resolved(path).parent.name if is_in_run else path.stem
         return RecipeSource(path, name, f"recipe {source}")
-    raise ConfigError(_not_found(source))
+    if "=" in source:
+        raise ConfigError(
+            f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
+        )
+    hint = "`sublayer recipes` and `sublayer runs` list those that there are"
+    if near := nearest(source, shipped_recipes()):
+        hint = f"did you mean {near}?"
+    raise ConfigError(f"{show(source)} is not a recipe, a .toml file or a run: {hint}")
 
 
 def read_layers(source: RecipeSource) -> list[Layer]:
@@ -372,18 +368,6 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
     defaults are left out: they are derived anew. Fields that had other names when it was written
     have their current ones. Raises ConfigError for a table that no recipe has.
     """
-    values = _flattened(table, origin)
-    if "derived" not in table:
-        return Layer(origin, values)
-    listed = table["derived"]
-    if not isinstance(listed, list):
-        raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
-    derived = [current_name(key) for key in listed if isinstance(key, str)]
-    given = _without_derived(with_current_names(values), derived)
-    return Layer(origin, given, is_complete=True)
-
-
-def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, content in table.items():
         if name in TABLES and isinstance(content, dict):
@@ -396,35 +380,28 @@ def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
             )
         elif name not in FILE_ONLY:
             values[name] = content
-    return values
-
-
-def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
-    kept = {}
+    if "derived" not in table:
+        return Layer(origin, values)
+    listed = table["derived"]
+    if not isinstance(listed, list):
+        raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
+    derived = [current_name(key) for key in listed if isinstance(key, str)]
+    values, given = with_current_names(values), {}
     # Before there was data.keep_accents every run wrote lowercase = false, told or not.
     has_rules = _RULES in derived or _RULES in values
     for key, written in values.items():
         value = tuple(written) if isinstance(written, list) else written
-        table, _, name = key.partition(".")
-        has_kinds = table in TABLES and is_union(table)
-        kind = str(values.get(f"{table}.kind", default_kind(table))) if has_kinds else ""
+        heading, _, name = key.partition(".")
+        has_kinds = heading in TABLES and is_union(heading)
+        kind = str(values.get(f"{heading}.kind", default_kind(heading))) if has_kinds else ""
         info = declarations(key).get(kind)
         # The default of a union's ``kind`` is each kind's own name.
         is_selector = has_kinds and name == "kind"
         is_default = info is not None and value == info.default and not is_selector
         is_told = key == "data.lowercase" and has_rules
         if key not in derived and (is_told or not is_default):
-            kept[key] = value
-    return kept
-
-
-def _not_found(source: str) -> str:
-    if "=" in source:
-        return f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
-    hint = "`sublayer recipes` and `sublayer runs` list those that there are"
-    if near := nearest(source, shipped_recipes()):
-        hint = f"did you mean {near}?"
-    return f"{show(source)} is not a recipe, a .toml file or a run: {hint}"
+            given[key] = value
+    return Layer(origin, given, is_complete=True)
 
 
 OTHERS = "others"

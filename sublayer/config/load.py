@@ -1,35 +1,179 @@
-"""Recipes loaded: their layers merged over the settings of a start, checked once.
+"""Recipes loaded and written: a run's ``recipe.toml``, the settings of a start, layers settled.
 
-Of the model of ``init.run`` a recipe takes over its architecture and its text.
+A run's file is the recipe as it ran, its derived values named, its paths absolute. Of the model of
+``init.run`` a recipe takes over its architecture and its text. What is loaded is checked once.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.contradictions import check_model, check_recipe
-from sublayer.config.data import DataConfig
+import tomli_w
+from pydantic import ValidationError
+
+from sublayer.config.contradictions import check_model, check_recipe, check_tables
+from sublayer.config.data import HUB, WATCHED, DataConfig, is_tokenizer_file
 from sublayer.config.layers import (
     RUN_RECIPE,
     Layer,
     Setting,
     build,
+    check_keys,
     find_source,
+    layer_of,
     merge,
     override_layer,
     read_layers,
+    read_toml,
+    where,
 )
 from sublayer.config.messages import setting_in_words, show, show_path
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import HEADINGS, Recipe, keys, with_current_names
+from sublayer.config.recipe import (
+    HEADINGS,
+    Recipe,
+    ResolvedModel,
+    ResolvedRecipe,
+    ResolvedTrain,
+    current_name,
+    keys,
+    resolved_recipe,
+    with_current_names,
+)
 from sublayer.config.resolve import derive, warmup_steps
-from sublayer.config.rules import Idle, first_idle, has_value, is_idle, value_of
-from sublayer.config.run_recipe import read_recipe
+from sublayer.config.rules import broken_use, has_value, is_idle, value_of
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import resolved
+from sublayer.files.storage import expanded, resolved
+
+DERIVED = "derived"
+"""The list of a run's recipe that names what followed from other settings; also their origin."""
+
+
+def dump_recipe(
+    recipe: Recipe,
+    derived: Sequence[str] = (),
+    lengthened: Sequence[Mapping[str, int | str]] = (),
+    *,
+    as_run: bool = False,
+) -> str:
+    """Format a recipe as TOML, without the fields that are unset.
+
+    ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
+    derives them anew. ``lengthened`` are the run's records of the times that it got another length.
+    ``as_run``: without the tokenizer of a recipe with ``init.run``, which has the start's.
+    """
+    written = {name: value for name, value in _plain(recipe.model_dump()).items() if value != ""}
+    if as_run and recipe.init.run is not None and recipe.data.tokenizer == DataConfig().tokenizer:
+        del written["data"]["tokenizer"]
+    tables = {name: written.pop(name) for name in [*written] if name not in HEADINGS}
+    if lengthened:
+        tables["lengthened"] = [dict(record) for record in lengthened]
+    return tomli_w.dumps({**written, DERIVED: list(derived), **tables})
+
+
+def read_run_recipe(path: Path) -> ResolvedRecipe:
+    """Read a run's ``recipe.toml`` as it ran, derived values included.
+
+    Fields have their current names. Raises ConfigError where the file is missing, is not a recipe
+    or leaves something open.
+    """
+    try:
+        recipe = read_recipe(path)
+        model = ResolvedModel.model_validate(dict(recipe.model))
+        train = ResolvedTrain.model_validate(dict(recipe.train))
+        return resolved_recipe(recipe, model, train, recipe.optimizer)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{path} is not the recipe of a run: {reason}") from None
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read what ``dump_recipe`` wrote. Raises ConfigError where the file is missing or is none."""
+    return recipe_of(read_toml(path), f"run {path.parent}")
+
+
+def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
+    """Build the recipe that ``dump_recipe`` wrote as TOML; fields that came since are default.
+
+    ``origin`` says where it stands. Raises ConfigError where it is none, or where fields of one of
+    its tables contradict each other.
+    """
+    # With the list of derived fields, their values would be left out.
+    table = {name: content for name, content in written.items() if name != DERIVED}
+    layer = Layer(origin, with_current_names(layer_of(table, origin).values))
+    check_keys(layer)
+    recipe = build({key: Setting(value, origin) for key, value in layer.values.items()})
+    try:
+        check_tables(recipe)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{where(origin)}") from None
+    return recipe
+
+
+def read_derived(path: Path) -> list[str]:
+    """Read from a run's ``recipe.toml`` which of its fields were derived, by their current names.
+
+    Raises ConfigError where the file is missing or is none.
+    """
+    listed = read_toml(path).get(DERIVED, [])
+    return [current_name(str(key)) for key in listed] if isinstance(listed, list) else []
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as TOML has it: without unset fields, and with lists for tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    if not isinstance(value, dict):
+        return value
+    return {name: _plain(content) for name, content in value.items() if content is not None}
+
+
+_SCORED = ("valid_path", "test_path")
+"""Fields that may name a corpus."""
+
+
+def absolute_paths(recipe: Recipe) -> Recipe:
+    """Return a recipe with every relative path made absolute from the working directory.
+
+    Data sets of the hub and URLs are no paths, and stay. Raises ConfigError for a ``~`` of an
+    unknown user.
+    """
+    data = recipe.data
+    paths = {name: getattr(data, name) for name in type(data).model_fields if name.endswith("path")}
+    kept = {name for name in _SCORED if paths[name] in WATCHED}
+    changes = {name: path if name in kept else _absolute(path) for name, path in paths.items()}
+    if isinstance(data.watch, dict):
+        changes["watch"] = _absolute(data.watch)
+    if is_tokenizer_file(data.tokenizer):
+        changes["tokenizer"] = _absolute(data.tokenizer)
+    tables: dict[str, object] = {
+        "data": data.model_copy(update=changes),
+        "init": recipe.init.model_copy(update={"run": _absolute(recipe.init.run)}),
+    }
+    if isinstance(recipe.train.probes, dict):
+        tables["train"] = recipe.train.model_copy(update={"probes": _absolute(recipe.train.probes)})
+    return recipe.model_copy(update=tables)
+
+
+def _absolute(paths: Any) -> Any:
+    """Make a path absolute, those of a list, those with a weight, or those by name."""
+    if isinstance(paths, tuple):
+        return tuple(map(_absolute, paths))
+    if isinstance(paths, dict):
+        are_named = all(isinstance(value, str) for value in paths.values())
+        return {
+            name if are_named else _absolute(name): _absolute(value) if are_named else value
+            for name, value in paths.items()
+        }
+    if paths is None or paths.startswith(HUB) or "://" in paths:
+        return paths
+    return os.path.normpath(expanded(paths).absolute())
+
 
 _CONFIG = "config.json"
 _LONGEST_LINE = 20
@@ -60,13 +204,23 @@ class Start:
         return False
 
 
+def find_recipe(path: Path) -> Path | None:
+    """Return the recipe of the run that a folder, checkpoint or model is of; None for others."""
+    folder = resolved(path)
+    run = folder.parent if folder.name == "model" else folder
+    if run.parent.name == "checkpoints":
+        run = run.parent.parent
+    recipes = (candidate / RUN_RECIPE for candidate in (folder, run))
+    return next((recipe for recipe in recipes if recipe.is_file()), None)
+
+
 def read_start(run: Any) -> Start | None:
     """Read the description of a run, checkpoint or model folder; None where none can be read."""
     if not isinstance(run, str):
         return None
     try:
         folder = resolved(Path(run))
-        recipe_path = _recipe_of(folder)
+        recipe_path = find_recipe(folder)
         if recipe_path is not None:
             recipe = read_recipe(recipe_path)
             model = _shortest(recipe.model, recipe.data.context)
@@ -79,17 +233,6 @@ def read_start(run: Any) -> Start | None:
         return Start(run, _shortest(ModelConfig.model_validate(given), 1), None)
     except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
         return None
-
-
-def _recipe_of(folder: Path) -> Path | None:
-    """Return the recipe of the run that a folder is, or is the model or a checkpoint of."""
-    run = folder.parent if folder.name == "model" else folder
-    if run.parent.name == "checkpoints":
-        run = run.parent.parent
-    for candidate in (folder, run):
-        if (candidate / RUN_RECIPE).is_file():
-            return candidate / RUN_RECIPE
-    return None
 
 
 def _shortest(model: ModelConfig, context: int) -> ModelConfig:
@@ -153,30 +296,24 @@ SEEN_AS = (
 """Fields of any text that the model was trained to see."""
 
 
-@dataclass(frozen=True)
-class Started:
-    """Layers with the settings of the start between the base and the layer that names it."""
-
-    layers: tuple[Layer, ...]
-    start: Start | None
-    """None where there is none, or none that can be read: loading its weights says why."""
-    replaced: Mapping[str, Any]
-    """Settings of the base that do not count, as they were given there."""
-
-
-def with_start(layers: Sequence[Layer]) -> Started:
+def _with_start(
+    layers: Sequence[Layer],
+) -> tuple[Sequence[Layer], Start | None, dict[str, Any]]:
     """Put the settings of the start over the base, and under the layer that names the start.
+
+    Returns these layers, the start, None where there is none that can be read (loading its weights
+    says why), and the settings of the base that do not count, as they were given there.
 
     Where a finished run names it, the run's own recipe says all, and nothing is put. Settings of
     data in the base count where it names tasks: a recipe of fine-tuning is for any model.
     """
     naming = [index for index, layer in enumerate(layers) if "init.run" in layer.values]
     if not naming:
-        return Started(tuple(layers), None, {})
+        return layers, None, {}
     index = naming[-1]
     start = read_start(layers[index].values["init.run"])
     if start is None or layers[index].is_complete:
-        return Started(tuple(layers), start, {})
+        return layers, start, {}
     base, upper = layers[:index], layers[index:]
     set_keys = {key for layer in upper for key in layer.values}
     of_data = {key for layer in base for key in layer.values if key.startswith("data.")}
@@ -201,7 +338,7 @@ def with_start(layers: Sequence[Layer]) -> Started:
     if longest is not None and start.data is None and _context(below, default) > longest:
         settings["data.context"] = longest
     of_start = Layer(f"run {start.run}", settings)
-    return Started((*below, of_start, *upper), start, replaced)
+    return (*below, of_start, *upper), start, replaced
 
 
 def _context(layers: Sequence[Layer], default: int) -> int:
@@ -227,54 +364,12 @@ def _seen_as(data: DataConfig) -> list[str]:
     return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
 
 
-def check_kind(started: Started, recipe: Recipe) -> None:
-    """Raise ConfigError where the start is another kind of model than the recipe trains."""
-    start, kind = started.start, recipe.model.kind
-    is_other = not recipe.objective.trains_kind(kind)
-    if start is not None and start.model.kind == kind and is_other:
-        raise ConfigError(
-            f"init.run = {start.run} is a model of another kind ({kind}) than the recipe trains "
-            f"({' or '.join(recipe.objective.model_kinds)}, objective.kind = "
-            f"{recipe.objective.kind}): start from one of that kind, or leave out init.run"
-        )
-
-
 def is_kept(start: Start, key: str, value: Any) -> bool:
     """Return whether a run that starts from a model has a setting from there."""
     table, _, name = key.partition(".")
     content = start.model if table == "model" else start.data
     is_same = bool(getattr(content, name, None) == value)
     return name in _OF_TEXT or (key in _kept_fields(start, set()) and is_same)
-
-
-def describe_start(started: Started, recipe: Recipe) -> list[str]:
-    """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
-    start = started.start
-    if start is None:
-        return []
-    changed = _changes("model", start.model, recipe.model, ModelConfig.model_fields)
-    kept = "model and tokenizer"
-    if start.data is not None:
-        if not _changes("data", start.data, recipe.data, SOURCES):
-            kept = "model, tokenizer and text"
-        names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
-        changed += _changes("data", start.data, recipe.data, names)
-    but = f", but for {', '.join(changed)}" if changed else ""
-    lines = [f"starts from {start.run}, whose {kept} it keeps{but}"]
-    texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
-    named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
-    instead = []
-    for key, value in started.replaced.items():
-        now = value_of(key, recipe)
-        if (list(now) if isinstance(now, tuple) else now) != value:
-            # For one that named a text stand the settings that name it now.
-            is_named = now is None and key in texts
-            given = ", ".join(named) if is_named else setting_in_words(key, now)
-            old = setting_in_words(key, value) if is_named else show_path(value)
-            instead.append(f"{given} instead of {old}")
-    if instead:
-        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
-    return lines
 
 
 def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
@@ -296,55 +391,41 @@ def _changes(table: str, before: Any, now: Any, names: Iterable[str]) -> list[st
     ]
 
 
-@dataclass(frozen=True)
-class Settled:
-    """Merged layers in which each setting has an effect, and their recipe."""
-
-    recipe: Recipe
-    settings: Mapping[str, Setting]
-    notes: tuple[str, ...]
-    """Notes on dropped settings, a line each."""
-
-
-def settle(layers: Sequence[Layer]) -> Settled:
+def settle(layers: Sequence[Layer]) -> tuple[Recipe, dict[str, Setting], tuple[str, ...]]:
     """Merge layers, without the settings that a later layer than their own made idle.
 
-    Raises ConfigError for a setting that never had an effect: its own layer, or an earlier one,
-    leaves it none; and as ``merge`` and ``build`` do.
+    Returns their recipe, the settings, and notes on those that were dropped, a line each. Raises
+    ConfigError for a setting that never had an effect: its own layer, or an earlier one, leaves it
+    none; and as ``merge`` and ``build`` do.
     """
     settings = merge(layers)
     notes: list[str] = []
     while True:
         recipe = build(settings)
-        idle = first_idle(recipe, settings)
-        if idle is None:
-            return Settled(recipe, settings, tuple(notes))
-        last = max(n for n, layer in enumerate(layers) if idle.key in layer.values)
-        if not _had_effect(idle.key, layers[: last + 1], is_last=last == len(layers) - 1):
-            raise idle.error(recipe, settings)
+        # A layer that takes a field back to its default has an effect on an earlier one's setting.
+        idle = (
+            (key, use)
+            for key, setting in settings.items()
+            if not setting.restores and (use := broken_use(key, recipe))
+        )
+        key, use = next(idle, ("", None))
+        if use is None:
+            return recipe, settings, tuple(notes)
+        last = max(n for n, layer in enumerate(layers) if key in layer.values)
+        had_effect = False
+        if last < len(layers) - 1:
+            with suppress(ConfigError):
+                had_effect = key in settle(layers[: last + 1])[1]
+        if not had_effect:
+            raise ConfigError(use.without_effect(key, recipe, settings))
         # What follows in the loop is a recipe with one setting less, so it ends.
-        del settings[idle.key]
-        notes.append(_note(idle, recipe, layers[last + 1 :]))
-
-
-def _had_effect(key: str, layers: Sequence[Layer], *, is_last: bool) -> bool:
-    """Return whether a field had an effect where its own layer was the last."""
-    if is_last:
-        return False
-    try:
-        return key in settle(layers).settings
-    except ConfigError:
-        return False
-
-
-def _note(idle: Idle, recipe: Recipe, later: Sequence[Layer]) -> str:
-    changed = [key for key in idle.use.deciders if any(key in layer.values for layer in later)]
-    deciders = changed or idle.use.deciders
-    reasons = " and ".join(f"{key} = {show(value_of(key, recipe))}" for key in deciders)
-    origin = idle.setting.origin
-    source = "the command line" if origin == "command line" else origin
-    given = f"{idle.key} = {show(idle.setting.value)} of {source}"
-    return f"{given} has no effect with {reasons}: dropped"
+        setting = settings.pop(key)
+        later = {name for layer in layers[last + 1 :] for name in layer.values}
+        deciders = [name for name in use.deciders if name in later] or use.deciders
+        reasons = " and ".join(f"{name} = {show(value_of(name, recipe))}" for name in deciders)
+        source = "the command line" if setting.origin == "command line" else setting.origin
+        given = f"{key} = {show(setting.value)} of {source}"
+        notes.append(f"{given} has no effect with {reasons}: dropped")
 
 
 @dataclass(frozen=True)
@@ -401,16 +482,48 @@ def vary(
 
 def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     """Merge layers, the base first, into a checked recipe. Raises as ``load_recipe`` does."""
-    started = with_start(layers)
-    settled = settle(started.layers)
-    recipe = settled.recipe
-    check_kind(started, recipe)
+    merged, start, replaced = _with_start(layers)
+    recipe, settings, dropped = settle(merged)
+    kind, objective = recipe.model.kind, recipe.objective
+    if start is not None and start.model.kind == kind and not objective.trains_kind(kind):
+        raise ConfigError(
+            f"init.run = {start.run} is a model of another kind ({kind}) than the recipe trains "
+            f"({' or '.join(objective.model_kinds)}, objective.kind = {objective.kind}): start "
+            "from one of that kind, or leave out init.run"
+        )
     check_recipe(recipe)
     if recipe.train.steps is not None:
         warmup_steps(recipe.optimizer, recipe.train.steps)
         recipe.train.check_keep_steps(recipe.train.steps)
-    known = [key for key in keys() if has_value(key, recipe)]
-    origins = dict.fromkeys((*HEADINGS, *known), "default")
-    origins |= {key: setting.origin for key, setting in settled.settings.items()}
-    notes = (*describe_start(started, recipe), *settled.notes)
-    return LoadedRecipe(recipe, origins, name, tuple(layers), start=started.start, notes=notes)
+    fields = [key for key in keys() if has_value(key, recipe)]
+    origins = dict.fromkeys((*HEADINGS, *fields), "default")
+    origins |= {key: setting.origin for key, setting in settings.items()}
+    notes = [] if start is None else _describe_start(start, replaced, recipe)
+    return LoadedRecipe(recipe, origins, name, tuple(layers), start=start, notes=(*notes, *dropped))
+
+
+def _describe_start(start: Start, replaced: Mapping[str, Any], recipe: Recipe) -> list[str]:
+    """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
+    changed = _changes("model", start.model, recipe.model, ModelConfig.model_fields)
+    kept = "model and tokenizer"
+    if start.data is not None:
+        if not _changes("data", start.data, recipe.data, SOURCES):
+            kept = "model, tokenizer and text"
+        names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
+        changed += _changes("data", start.data, recipe.data, names)
+    but = f", but for {', '.join(changed)}" if changed else ""
+    lines = [f"starts from {start.run}, whose {kept} it keeps{but}"]
+    texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
+    named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
+    instead = []
+    for key, value in replaced.items():
+        now = value_of(key, recipe)
+        if (list(now) if isinstance(now, tuple) else now) != value:
+            # For one that named a text stand the settings that name it now.
+            is_named = now is None and key in texts
+            given = ", ".join(named) if is_named else setting_in_words(key, now)
+            old = setting_in_words(key, value) if is_named else show_path(value)
+            instead.append(f"{given} instead of {old}")
+    if instead:
+        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
+    return lines

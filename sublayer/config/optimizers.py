@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sublayer.config.roles import VECTORS, Role, variable_axes
+from sublayer.config.model import VECTORS, Role, variable_axes
 from sublayer.config.table import (
     LARGEST_VOCABULARY,
     MOST_STEPS,

@@ -17,11 +17,11 @@ from sublayer.config.objective import (
     CausalObjective,
     MaskedObjective,
     ObjectiveTable,
+    SupervisedObjective,
     TranslationObjective,
 )
 from sublayer.config.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
 from sublayer.config.span import SpanObjective
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.table import Table
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.nearest import nearest
@@ -128,16 +128,6 @@ def resolved_recipe(
     objective = given.objective.resolve(given.data.context)
     tables = {"model": model, "train": train, "optimizer": optimizer, "objective": objective}
     return ResolvedRecipe.model_validate({**dict(given), **tables})
-
-
-def as_resolved(recipe: Recipe) -> ResolvedRecipe:
-    """Return a recipe as one that leaves nothing open.
-
-    Raises pydantic's ValidationError where a derived field has no value.
-    """
-    model = ResolvedModel.model_validate(dict(recipe.model))
-    train = ResolvedTrain.model_validate(dict(recipe.train))
-    return resolved_recipe(recipe, model, train, recipe.optimizer)
 
 
 def _derived(table: type[Table], without: Sequence[str] = ()) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from typing import Any, Self
 from sublayer.config.contradictions import check_model
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, task_of
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
 from sublayer.config.stacks import stacks
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.architecture import POSITIONS, networks_with, parse_block
 from sublayer.config.data import (
     GPT1,
     GPT1_SUFFIXES,
@@ -23,12 +22,12 @@ from sublayer.config.data import (
 )
 from sublayer.config.layers import Setting, where
 from sublayer.config.messages import show
+from sublayer.config.model import FFNS, POSITIONS, parse_block
 from sublayer.config.objective import TextUse
 from sublayer.config.recipe import OBJECTIVES, TABLES, Recipe, declaration, extra
 from sublayer.config.resolve import batch_sequences
 from sublayer.config.stacks import entries, head_activation, is_factorised
 from sublayer.config.train import LAST
-from sublayer.errors import ConfigError
 
 _FIELD = re.compile(rf"\b(?:{'|'.join(TABLES)})\.[a-z_]+")
 
@@ -45,6 +44,18 @@ class Use:
     def deciders(self) -> tuple[str, ...]:
         """Return the fields that decide, as ``table.field``."""
         return tuple(dict.fromkeys(_FIELD.findall(self.when)))
+
+    def without_effect(self, key: str, recipe: Recipe, settings: Mapping[str, Setting]) -> str:
+        """Say of a field that a layer set to no effect what decides, and when it would count."""
+        deciders = []
+        # Others are fields of another kind of their table.
+        for decider in (name for name in self.deciders if has_value(name, recipe)):
+            origin = where(settings[decider].origin) if decider in settings else ""
+            deciders.append(f"{decider} = {show(value_of(decider, recipe))}{origin}")
+        return (
+            f"{key} = {show(settings[key].value)}{where(settings[key].origin)} has no effect with "
+            f"{' and '.join(deciders)}: it counts only where {self.when}"
+        )
 
 
 def _values_use(key: str, values: tuple[Any, ...]) -> Use:
@@ -100,7 +111,7 @@ def _activation_use(activation: str) -> Use:
         networks = [entry.ffn for entry in entries(model) if entry.ffn is not None]
         return has_head or any(ffn.activation == activation for ffn in networks)
 
-    names = " or ".join(networks_with(activation))
+    names = " or ".join(name for name, ffn in FFNS.items() if ffn.activation == activation)
     when = f"model.ffn or an ffn entry of model.block is {names}, or a transform model.head has"
     return Use(f"{when} {activation}", holds)
 
@@ -319,44 +330,12 @@ def listed_uses(key: str) -> tuple[Use, ...]:
     return uses(key)[is_implied:]
 
 
-@dataclass(frozen=True)
-class Idle:
-    """A field that a layer set to no effect, and the condition that does not hold."""
-
-    key: str
-    setting: Setting
-    use: Use
-
-    def error(self, recipe: Recipe, settings: Mapping[str, Setting]) -> ConfigError:
-        """Build the error that says what decides, and when the field would count."""
-        deciders = []
-        # Others are fields of another kind of their table.
-        for key in (key for key in self.use.deciders if has_value(key, recipe)):
-            origin = where(settings[key].origin) if key in settings else ""
-            deciders.append(f"{key} = {show(value_of(key, recipe))}{origin}")
-        return ConfigError(
-            f"{self.key} = {show(self.setting.value)}{where(self.setting.origin)} has no effect "
-            f"with {' and '.join(deciders)}: it counts only where {self.use.when}"
-        )
-
-
-def _broken(key: str, recipe: Recipe) -> Use | None:
+def broken_use(key: str, recipe: Recipe) -> Use | None:
     """Return the first condition of a field that does not hold; None where all do."""
     kind = getattr(getattr(recipe, key.partition(".")[0]), "kind", "")
     return next((use for use in uses(key, kind) if not use.holds(recipe)), None)
 
 
-def first_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> Idle | None:
-    """Return the first field that a layer set to no effect; None where all have one.
-
-    A layer that takes a field back to its default has an effect on an earlier one's setting.
-    """
-    for key, setting in settings.items():
-        if not setting.restores and (use := _broken(key, recipe)):
-            return Idle(key, setting, use)
-    return None
-
-
 def is_idle(key: str, recipe: Recipe) -> bool:
     """Return whether a field, ``table.field`` or a heading, has no effect in a recipe."""
-    return _broken(key, recipe) is not None
+    return broken_use(key, recipe) is not None

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from sublayer.config.architecture import (
+from sublayer.config.model import (
     FFNS,
     POSITIONS,
     Entry,
+    ModelConfig,
     PositionScheme,
     parse_block,
     with_cross,
 )
-from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
 from sublayer.counts import count
 from sublayer.errors import ConfigError

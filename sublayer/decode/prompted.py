@@ -11,14 +11,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.load import find_recipe, read_run_recipe
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer, split_at_gaps
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.decode.gaps import Completion, FillSettings, fill_gaps, go_on
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
-from sublayer.loading import find_recipe
 from sublayer.model.transformer import Decoder, Lstm
 from sublayer.system.stages import display, stage
 from sublayer.text_model import TextModel

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from sublayer.config.architecture import POSITIONS, Entry, Ffn
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.messages import show
+from sublayer.config.model import POSITIONS, Entry, Ffn
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.recipe import Recipe, ResolvedModel
 from sublayer.config.resolve import resolve_model

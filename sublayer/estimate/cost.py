@@ -7,7 +7,7 @@ The counts are tested to equal those of the built module.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sublayer.config.architecture import POSITIONS, Entry
+from sublayer.config.model import POSITIONS, Entry
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
 from sublayer.config.stacks import (

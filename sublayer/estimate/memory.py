@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sublayer.config.architecture import POSITIONS, Entry
+from sublayer.config.model import POSITIONS, Entry, Role
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import OptimizerConfig, Shape
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.roles import Role
 from sublayer.config.stacks import (
     HEADS,
     StackShape,

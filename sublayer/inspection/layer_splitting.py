@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.config.architecture import POSITIONS
+from sublayer.config.model import POSITIONS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError

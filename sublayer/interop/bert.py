@@ -8,7 +8,7 @@ import torch
 from tokenizers import processors
 from torch import Tensor
 
-from sublayer.config.architecture import FFNS
+from sublayer.config.model import FFNS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import head_activation, is_factorised
 from sublayer.config.table import MOST_LAYERS

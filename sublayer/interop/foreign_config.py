@@ -6,8 +6,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from sublayer.config.architecture import FFNS, Entry, with_cross
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import FFNS, Entry, ModelConfig, with_cross
 from sublayer.config.recipe import ResolvedModel, extra
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import entries, stacks

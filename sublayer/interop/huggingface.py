@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sublayer.config.objective import KINDS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import asked_heads
-from sublayer.config.supervised import KINDS
 from sublayer.counts import count
 from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import SubwordTokenizer

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.architecture import Entry, Ffn
+from sublayer.config.model import Entry, Ffn, Role
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.roles import Role
 from sublayer.config.stacks import StackShape, slot
 from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.context import Context, Keys, Queries

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from sublayer.config.architecture import POSITIONS, Entry, Ffn
+from sublayer.config.model import POSITIONS, Entry, Ffn
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
 from sublayer.config.stacks import StackShape, key_heads, learns_beta

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.roles import Role
 from sublayer.config.stacks import has_head_projection, head_activation
 from sublayer.model.kernels.elementwise import dropout
 from sublayer.model.layers import Linear, NormKind, build_activation, build_norm

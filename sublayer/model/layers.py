@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.roles import Role
 from sublayer.config.stacks import embedding_width, is_factorised
 from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_cpu, swish, tanh_gelu
 

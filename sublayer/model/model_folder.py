@@ -15,10 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sublayer.config.architecture import POSITIONS
 from sublayer.config.contradictions import check_model
 from sublayer.config.messages import show
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import POSITIONS, ModelConfig
 from sublayer.config.recipe import ResolvedModel, with_current_names
 from sublayer.config.resolve import DECODER_FIELDS
 from sublayer.config.stacks import n_copies, stacks

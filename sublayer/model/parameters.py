@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.roles import Role
 from sublayer.errors import ConfigError
 from sublayer.model.blocks import Attention, CrossAttention, FeedForward, GateMaps, Stack
 from sublayer.model.estimates import N_GATES

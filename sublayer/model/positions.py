@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.architecture import POSITIONS, n_exact_buckets
+from sublayer.config.model import POSITIONS, Role, n_exact_buckets
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.roles import Role
 from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout, Rotations, rotation

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sublayer.config.layers import RUN_RECIPE, shipped_recipe, shipped_recipes
-from sublayer.config.load import is_kept, load_recipe, read_start
+from sublayer.config.load import is_kept, load_recipe, read_recipe, read_start
 from sublayer.config.messages import LONGEST_VALUE, show
-from sublayer.config.run_recipe import read_recipe
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record, read_state, saved_steps

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE
+from sublayer.config.load import read_derived, recipe_of
 from sublayer.config.messages import show
 from sublayer.config.recipe import HEADINGS, Recipe
-from sublayer.config.run_recipe import read_derived, recipe_of
 from sublayer.config.train import LENGTHS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError

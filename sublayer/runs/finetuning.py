@@ -10,16 +10,15 @@ from typing import Any
 
 import torch
 
-from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.load import LoadedRecipe, find_recipe, read_run_recipe, vary
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import read_run_recipe
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
-from sublayer.loading import find_recipe, load
+from sublayer.loading import load
 from sublayer.objective.supervised.answering import Answerer
 from sublayer.objective.supervised.batches import AskedSplit, recipe_rule
 from sublayer.objective.supervised.ensemble import check_members, find_members

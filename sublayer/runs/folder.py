@@ -9,11 +9,16 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.load import LoadedRecipe, load_recipe
+from sublayer.config.load import (
+    LoadedRecipe,
+    dump_recipe,
+    load_recipe,
+    read_derived,
+    read_run_recipe,
+)
 from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.config.run_recipe import dump_recipe, read_derived, read_run_recipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import (

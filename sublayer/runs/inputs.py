@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.data import TOKENIZERS
+from sublayer.config.load import dump_recipe, recipe_of
 from sublayer.config.messages import setting_in_words, show, show_path
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import dump_recipe, recipe_of
 from sublayer.config.train import LENGTHS, probe_folders
 from sublayer.counts import count
 from sublayer.data.prepare import Data

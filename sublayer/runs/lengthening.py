@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import read_toml
-from sublayer.config.load import load_recipe
+from sublayer.config.load import load_recipe, read_derived
 from sublayer.config.messages import show
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve import run_steps
-from sublayer.config.run_recipe import read_derived
 from sublayer.config.train import LENGTHS
 from sublayer.counts import count
 from sublayer.data.prepare import Data

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from sublayer.config.load import dump_recipe
 from sublayer.config.recipe import Recipe, ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve import (
     Length,
@@ -18,7 +19,6 @@ from sublayer.config.resolve import (
     run_steps,
     run_threads,
 )
-from sublayer.config.run_recipe import dump_recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.measurements import keep, recall

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from sublayer.config.load import LoadedRecipe
+from sublayer.config.load import LoadedRecipe, absolute_paths
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import check_shares, derived_fields
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import ExampleBatches

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sublayer.config.data import HUB, INTRINSIC, DataConfig, DocumentRule, SentenceRule
-from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.load import read_run_recipe
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.checkpoints import read_record
 from sublayer.system.stages import display, note, stage
@@ -22,7 +22,7 @@ def recipe_of(run: Path) -> "Recipe | None":
 
     Raises ConfigError if it is not the recipe of a run.
     """
-    from sublayer.loading import find_recipe
+    from sublayer.config.load import find_recipe
 
     path = find_recipe(run)
     return None if path is None else read_run_recipe(path)
@@ -36,8 +36,8 @@ def own_split(
     Raises ConfigError if the model belongs to no run, DataError if the text has changed since
     training, CheckpointError if the run's record is damaged.
     """
+    from sublayer.config.load import find_recipe
     from sublayer.data.prepare import prepare
-    from sublayer.loading import find_recipe
     from sublayer.runs.record import describe_small_test
 
     path = find_recipe(run)

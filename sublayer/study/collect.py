@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.layers import RUN_RECIPE
-from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.load import read_run_recipe
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks

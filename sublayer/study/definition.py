@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE, override_layer, read_toml, shipped_recipes
-from sublayer.config.load import LoadedRecipe, load_recipe, vary
+from sublayer.config.load import DERIVED, LoadedRecipe, load_recipe, vary
 from sublayer.config.messages import check_choice, setting_in_words, show, show_path
 from sublayer.config.recipe import HEADINGS
 from sublayer.config.resolve import MEASURED, in_proportion
 from sublayer.config.rules import is_idle
-from sublayer.config.run_recipe import DERIVED
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
 from sublayer.errors import ConfigError, check_rules
 from sublayer.nearest import nearest

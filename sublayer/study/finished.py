@@ -10,10 +10,9 @@ from typing import Any
 
 from sublayer.config.data import DataConfig
 from sublayer.config.layers import RUN_RECIPE
-from sublayer.config.load import LoadedRecipe
+from sublayer.config.load import DERIVED, LoadedRecipe, read_derived
 from sublayer.config.messages import setting_in_words
 from sublayer.config.recipe import HEADINGS, Recipe, ResolvedRecipe
-from sublayer.config.run_recipe import DERIVED, read_derived
 from sublayer.config.train import OF_A_RUN
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.checkpoints import RECORD

@@ -14,9 +14,8 @@ from typing import Any
 import tomli_w
 
 from sublayer.config.data import TOKENIZERS
-from sublayer.config.load import vary
+from sublayer.config.load import dump_recipe, recipe_of, vary
 from sublayer.config.recipe import HEADINGS, Recipe
-from sublayer.config.run_recipe import dump_recipe, recipe_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input

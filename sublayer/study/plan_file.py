@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from sublayer.config.layers import RUN_RECIPE
-from sublayer.config.run_recipe import absolute_paths, dump_recipe
+from sublayer.config.load import absolute_paths, dump_recipe
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import Input

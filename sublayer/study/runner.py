@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 
 from sublayer.config.data import NO_TEST, TOKENIZERS, holds_out
 from sublayer.config.layers import shipped_recipes
-from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.load import LoadedRecipe, absolute_paths, vary
 from sublayer.config.messages import check_choice
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, check_rules

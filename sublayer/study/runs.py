@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE, layer_of
-from sublayer.config.load import LoadedRecipe, vary
-from sublayer.config.run_recipe import recipe_of
+from sublayer.config.load import LoadedRecipe, recipe_of, vary
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_toml

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sublayer.config.load import vary
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.model.estimates import FLOAT32_BYTES

@@ -12,12 +12,11 @@ from pydantic import Field
 from sublayer.config.data import TOKENIZERS
 from sublayer.config.finetune import load_finetune
 from sublayer.config.layers import RUN_RECIPE
-from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.load import LoadedRecipe, absolute_paths, dump_recipe, vary
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.resolve import expected_tasks, run_steps
-from sublayer.config.run_recipe import absolute_paths, dump_recipe
 from sublayer.config.stacks import position_scheme
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.table import MOST_FINETUNINGS, MOST_STEPS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data, find_texts

@@ -17,10 +17,16 @@ from torch import Tensor
 
 from sublayer.config.data import HUB
 from sublayer.config.finetune import load_finetune
-from sublayer.config.load import LoadedRecipe, load_recipe, vary
+from sublayer.config.load import (
+    LoadedRecipe,
+    absolute_paths,
+    find_recipe,
+    load_recipe,
+    read_run_recipe,
+    vary,
+)
 from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import absolute_paths, read_run_recipe
 from sublayer.counts import count
 from sublayer.data.corpora import find_sources
 from sublayer.data.prepare import prepare_text
@@ -45,7 +51,6 @@ from sublayer.loading import (
     CHECKPOINTS_NAME,
     MODEL_NAME,
     find_model,
-    find_recipe,
     load,
     load_model_tokenizer,
     load_task,

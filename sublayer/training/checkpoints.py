@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from sublayer.config.model import Role
 from sublayer.config.optimizers import OptimizerConfig
-from sublayer.config.roles import Role
 from sublayer.config.train import LAST
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from sublayer.config.model import Role
 from sublayer.config.optimizers import (
     AdafactorConfig,
     AdamConfig,
@@ -26,7 +27,6 @@ from sublayer.config.optimizers import (
     SgdConfig,
     Shape,
 )
-from sublayer.config.roles import Role
 from sublayer.model.kernels.sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.model.parameters import named_parameters
 from sublayer.objective.base import Objective

@@ -21,8 +21,8 @@ from sublayer.cli import main as cli
 from sublayer.cli.build import client_of
 from sublayer.cli.completion import SHELLS
 from sublayer.cli.main import VARIABLE
-from sublayer.config.architecture import FFNS
 from sublayer.config.layers import shipped_recipes
+from sublayer.config.model import FFNS
 from sublayer.config.recipe import keys
 from sublayer.errors import ConfigError
 from sublayer.options import Argument

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.architecture import FFNS
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_preset, preset_names
 from sublayer.config.layers import (
@@ -25,7 +24,18 @@ from sublayer.config.layers import (
     shipped_recipes,
 )
 from sublayer.config.listing import field_rows, json_schema
-from sublayer.config.load import load_recipe, read_start, settle, vary
+from sublayer.config.load import (
+    absolute_paths,
+    dump_recipe,
+    load_recipe,
+    read_recipe,
+    read_run_recipe,
+    read_start,
+    settle,
+    vary,
+)
+from sublayer.config.model import FFNS
+from sublayer.config.objective import KINDS
 from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.recipe import (
     HEADINGS,
@@ -40,8 +50,6 @@ from sublayer.config.recipe import (
 )
 from sublayer.config.resolve import default_epochs, derived_fields, resolve_model
 from sublayer.config.rules import CONDITIONS, is_idle, uses, value_of
-from sublayer.config.run_recipe import absolute_paths, dump_recipe, read_recipe, read_run_recipe
-from sublayer.config.supervised import KINDS
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import load_weights
 from sublayer.study.arms import Arm
@@ -338,20 +346,20 @@ SETTINGS = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in
 def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note(earlier, later):
     base, over = Layer("recipe mine", earlier), Layer("command line", later)
     try:
-        before = settle([base])
+        *_, notes_before = settle([base])
     except ConfigError:
         return
     try:
-        settled = settle([base, over])
+        recipe, settings, notes = settle([base, over])
     except ConfigError as error:
         key = str(error).partition(" = ")[0]
         assert key in later
         return
-    noted = [note.partition(" = ")[0] for note in settled.notes]
-    assert (before.notes, set(noted) & set(later)) == ((), set())
-    assert sorted(noted) == sorted(earlier.keys() - settled.settings.keys())
-    for key, setting in settled.settings.items():
-        assert setting.restores or not is_idle(key, settled.recipe)
+    noted = [note.partition(" = ")[0] for note in notes]
+    assert (notes_before, set(noted) & set(later)) == ((), set())
+    assert sorted(noted) == sorted(earlier.keys() - settings.keys())
+    for key, setting in settings.items():
+        assert setting.restores or not is_idle(key, recipe)
 
 
 def test_a_setting_that_never_had_an_effect_is_refused_with_its_origin(tmp_path):

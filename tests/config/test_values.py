@@ -10,11 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.architecture import Entry, parse_block
 from sublayer.config.data import parse_split
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import LONGEST_VALUE, show
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import Entry, ModelConfig, parse_block
 from sublayer.config.recipe import TABLES, Recipe, keys
 from sublayer.config.resolve import (
     DECODER_FIELDS,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.config.data import DataConfig
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.data.tasks import spans as decoding
 from sublayer.data.tasks.batches import Assembler, RowRule
 from sublayer.data.tasks.encoded import Marks, SpanExamples, WindowRule, encode_passages

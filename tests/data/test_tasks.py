@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.data import DataConfig
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.data.tasks import prepare
 from sublayer.data.tasks.batches import ExampleBatches, build_row, of_tasks, whole_lengths
 from sublayer.data.tasks.encoded import (

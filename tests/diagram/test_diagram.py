@@ -9,9 +9,9 @@ from runpy import run_path
 import pytest
 
 from sublayer.cli.main import main
-from sublayer.config.architecture import FFNS, POSITIONS, Ffn
 from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import load_recipe
+from sublayer.config.model import FFNS, POSITIONS, Ffn
 from sublayer.diagram.figure import Residual, Sum, describe
 from sublayer.diagram.svg import draw_svg
 from sublayer.diagram.text import WIDTH, draw_text

@@ -5,10 +5,9 @@ from functools import partial
 
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import Lengths, TranslationObjective
+from sublayer.config.objective import Lengths, SupervisedObjective, TranslationObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.model.estimates import MicroBatch
 from sublayer.model.transformer import build
 from sublayer.objective.families import family_of

@@ -8,8 +8,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sublayer.config.architecture import parse_block
 from sublayer.config.load import load_recipe
+from sublayer.config.model import parse_block
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig
 from sublayer.config.recipe import NEXT_TOKEN, resolved_recipe

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.config.architecture import BLOCKS, POSITIONS
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import choices_of
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import BLOCKS, POSITIONS, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.step import LstmStepper, Stepper

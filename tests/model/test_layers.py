@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sublayer.config.architecture import ACTIVATIONS, FFNS, Entry, Ffn
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import ACTIVATIONS, FFNS, Entry, Ffn, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import slot, stacks
 from sublayer.estimate.cost import count_parameters

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from sublayer.config.architecture import POSITIONS
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import POSITIONS, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError

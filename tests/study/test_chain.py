@@ -13,8 +13,7 @@ import tomli_w
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.config.load import load_recipe
-from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.load import load_recipe, read_run_recipe
 from sublayer.data import prepare as preparing
 from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import ConfigError

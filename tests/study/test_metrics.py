@@ -11,9 +11,8 @@ import torch
 
 from sublayer.api.run import load
 from sublayer.cli import main as cli
-from sublayer.config.load import vary
+from sublayer.config.load import dump_recipe, vary
 from sublayer.config.resolve import expected_model, rows_of_example
-from sublayer.config.run_recipe import dump_recipe
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters

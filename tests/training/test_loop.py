@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from sublayer.config.roles import VECTORS
+from sublayer.config.model import VECTORS
 from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
 from sublayer.model.blocks import FUNCTIONS, FeedForward

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
+from sublayer.config.load import read_run_recipe
 from sublayer.config.optimizers import AdamWConfig, LambConfig
 from sublayer.config.resolve import resolve_optimizer
-from sublayer.config.run_recipe import read_run_recipe
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError
 from sublayer.files.cache_folder import cache_folder

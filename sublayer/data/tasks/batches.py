@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from sublayer.config.supervised import Format
+from sublayer.config.objective import Format
 from sublayer.counts import count
 from sublayer.data.arrays import Bools, Ints
 from sublayer.data.batches import (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from sublayer.config.supervised import Format
+from sublayer.config.objective import Format
 from sublayer.data.arrays import AnyInts, Bools, Floats, Ints
 from sublayer.data.tasks.spans import (
     PlacedTokens,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.supervised import Format
+from sublayer.config.objective import Format
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.tasks.batches import build_row
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_marks

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sublayer.config.data import DEFAULT_HELD_OUT, TOKENIZERS, DataConfig, own_table
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.prepare import (

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import Lengths
+from sublayer.config.objective import Lengths, SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences as trained_sequences
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.store import Split

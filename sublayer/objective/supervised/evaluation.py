@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.load import find_recipe, read_run_recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, describe_cuts, of_tasks
 from sublayer.data.tasks.encoded import find_marks
@@ -13,7 +13,7 @@ from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.checkpoints import read_record
 from sublayer.files.storage import expanded, resolved
-from sublayer.loading import find_recipe, load
+from sublayer.loading import load
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.answering import (

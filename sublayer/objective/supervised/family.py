@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import (
     TaskEpoch,
@@ -12,7 +13,6 @@ from sublayer.config.resolve import (
     rows_of_example,
     with_heads,
 )
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split

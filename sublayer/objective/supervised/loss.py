@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.data.batches import IGNORED, PackedBatch
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy

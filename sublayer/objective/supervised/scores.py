@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable

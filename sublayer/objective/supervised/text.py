@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import PackedBatch
 from sublayer.data.counter_rng import Purpose, generator

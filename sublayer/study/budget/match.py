@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from sublayer.config.layers import override_layer
-from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.load import LoadedRecipe, absolute_paths, vary
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve import EVALUATIONS, expected_model, run_steps
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.config.stacks import entries
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from sublayer.config.load import absolute_paths
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import expected_model
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from sublayer.config.load import absolute_paths
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.errors import (
     CheckpointError,
     ConfigError,

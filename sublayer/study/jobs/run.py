@@ -14,9 +14,8 @@ import torch
 from pydantic import ConfigDict, Field
 
 from sublayer.config.layers import RUN_RECIPE
-from sublayer.config.load import LoadedRecipe
+from sublayer.config.load import LoadedRecipe, absolute_paths, read_run_recipe
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import absolute_paths, read_run_recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import CheckpointError, TrainingError

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import SupervisedObjective
 from sublayer.config.resolve import n_outputs, resolve_model
-from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.batches import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoded import encode_examples

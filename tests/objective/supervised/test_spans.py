@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from transformers.models.xlnet import modeling_xlnet as xlnet
 from transformers.models.xlnet.configuration_xlnet import XLNetConfig
 
-from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.objective import SupervisedObjective
 from sublayer.data.tasks.batches import Assembler, ExampleBatches, RowRule, TaskPart, build_row
 from sublayer.data.tasks.encoded import Marks, WindowRule, encode_passages
 from sublayer.data.tasks.figure import WordTokens
