@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sublayer.api.recipes import FieldRow, field_rows
 from sublayer.cli import main as cli
-from sublayer.config.listing import FieldRow, field_rows
 from sublayer.config.recipe import TABLES
 from sublayer.counts import count
 from sublayer.estimate.cluster import DEVICES

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sublayer.api import recipes as api
 from sublayer.api.arguments import Settings
+from sublayer.api.recipes import FieldRow, field_rows, find_fields, json_schema
 from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, client_of
 from sublayer.cli.completion import SHELLS, Shell
-from sublayer.config.listing import FieldRow, field_rows, find_fields, json_schema
 from sublayer.config.messages import show as quoted
 from sublayer.config.recipe import TABLES
 from sublayer.counts import count

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import PurePath
@@ -35,35 +34,25 @@ Sources = str | List | dict[str, float]
 INTRINSIC = "albert-intrinsic"
 
 
-@dataclass(frozen=True)
-class CorpusSpec:
-    """Properties of a corpus that are known before it is read.
-
-    ``has_split``: its publisher, or the papers that use it, fix the split. ``has_records``: it is
-    read as ``data.documents`` says.
-    """
-
-    has_split: bool = False
-    has_records: bool = False
-
-
-CORPORA = {
-    "python": CorpusSpec(),
-    "enwik8": CorpusSpec(has_split=True),
-    "text8": CorpusSpec(has_split=True),
-    "lm1b": CorpusSpec(has_split=True),
-    "wikipedia": CorpusSpec(has_records=True),
-    "bookcorpus": CorpusSpec(has_records=True),
-    "c4": CorpusSpec(has_split=True, has_records=True),
-    INTRINSIC: CorpusSpec(),
-}
-"""By name; how each is read is in ``CORPORA`` of ``sublayer/data/corpora.py``."""
+CORPORA = (
+    "python",
+    "enwik8",
+    "text8",
+    "lm1b",
+    "wikipedia",
+    "bookcorpus",
+    "c4",
+    INTRINSIC,
+)
+"""How each is read is in ``CORPORA`` of ``sublayer/data/corpora/named.py``, by its name."""
+PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b", "c4")
+"""Corpora whose split their publishers fix, or the papers that use them."""
+RECORD_CORPORA = ("wikipedia", "bookcorpus", "c4")
+"""Corpora that are read as ``data.documents`` says."""
 PARALLEL_CORPORA = ("iwslt14", "wmt14")
 """Corpora of translations, with published splits."""
 VOCABULARY_CORPORA = ("wikipedia", "bookcorpus", "c4")
 """English corpora that ALBERT's, BERT's, Macaron BERT's and T5's vocabularies were trained on."""
-PUBLISHED_SPLITS = tuple(name for name, corpus in CORPORA.items() if corpus.has_split)
-RECORD_CORPORA = tuple(name for name, corpus in CORPORA.items() if corpus.has_records)
 HUB = "hub:"
 """Prefix of a data set of the Hugging Face hub, where a path could stand."""
 
@@ -124,12 +113,6 @@ def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
         )
     train, valid, test = shares
     return train, valid, test
-
-
-def check_split(split: str | None) -> None:
-    """Raise ConfigError where ``data.split`` is no split."""
-    if split is not None:
-        parse_split(split)
 
 
 Watched = List | dict[str, str]
@@ -229,12 +212,6 @@ def check_tokenizer(tokenizer: str) -> None:
 
 OwnColumns = dict[str, str | List]
 """Names of the columns, by their roles."""
-
-
-def check_columns(columns: OwnColumns | None) -> None:
-    """Raise ConfigError for columns of a table of one's own that contradict each other."""
-    if columns is not None:
-        table_of("", columns)
 
 
 def own_table(path: object, columns: OwnColumns | None) -> OwnTable:
@@ -364,7 +341,7 @@ class TaskFields(Table):
     train_examples: int | None = of_tasks(None, unit="examples", ge=2, le=MOST_WINDOWS)
     """Train on so many of each task's training examples, the same for all seeds, and more of
     them with more; held-out examples are not among them."""
-    columns: Annotated[OwnColumns | None, checked_by(check_columns)] = field(
+    columns: Annotated[OwnColumns, checked_by(partial(table_of, ""))] | None = field(
         None, when=("tasks", "own-table")
     )
     """Roles of the columns of a table of your own: text; text_pair, a second text, or the question
@@ -433,7 +410,7 @@ class TextFields(Table):
     test_path: str | None = field(None, when=("all-text",))
     """File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as
     albert-intrinsic; valid_path takes one too."""
-    split: Annotated[str | None, checked_by(check_split)] = field(
+    split: Annotated[str, checked_by(parse_split)] | None = field(
         None,
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",

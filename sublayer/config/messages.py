@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -27,7 +26,7 @@ _NAMES: dict[Any, str] = {
 }
 _TABLES: dict[Any, str] = {str: "{name = path}", float: "{name = weight}"}
 _ENTRIES: dict[Any, str] = {str: " of texts", int: " of whole numbers"}
-_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
@@ -96,7 +95,23 @@ def check_choice(prefix: str, kind: str, value: str, choices: Iterable[str]) -> 
 
 def type_in_words(annotation: Any) -> str:
     """Format a type: ``a whole number``, ``one of a, b``, ``text or a list of texts``."""
-    *others, last = map(_one_type, alternatives(annotation))
+    types = []
+    for type_ in alternatives(annotation):
+        origin, arguments = get_origin(type_), get_args(type_)
+        if origin is Literal:
+            names = ", ".join(map(str, arguments))
+            words = names if len(arguments) == 1 else f"one of {names}"
+        elif origin is dict:
+            kinds = alternatives(arguments[1])
+            words = "{name = column}" if len(kinds) > 1 else _TABLES.get(kinds[0], "a table")
+        elif origin is tuple and arguments[-1] is not Ellipsis:
+            words = f"a list of {len(arguments)} numbers"
+        elif origin in (tuple, list):
+            words = f"a list{_ENTRIES.get(alternatives(arguments[0])[0], '')}"
+        else:
+            words = _NAMES.get(type_, "a table")
+        types.append(words)
+    *others, last = types
     return f"{', '.join(others)} or {last}" if others else last
 
 
@@ -113,29 +128,8 @@ def is_choice(annotation: Any) -> bool:
     return all(_is_literal(type_) for type_ in alternatives(annotation))
 
 
-def bounds_in_words(info: FieldInfo) -> str:
-    """Format a field's limits: ``at least 0, less than 1``; empty where it has none."""
-    limits = []
-    for rule in info.metadata:
-        for short, words in _BOUNDS.items():
-            bound = getattr(rule, short, None)
-            if bound is not None:
-                limits.append(f"{words} {_limit(bound)}")
-    return ", ".join(limits)
-
-
-def rule_in_words(detail: Mapping[str, Any]) -> str | None:
-    """Format the limit that a value broke, from one of pydantic's errors; None for a wrong type."""
-    context = detail.get("ctx", {})
-    for short, words in (*_BOUNDS.items(), *_LENGTHS.items()):
-        if short in context:
-            if short in _LENGTHS:
-                return f"must have {words} {count(context[short], 'value')}"
-            return f"must be {words} {_limit(context[short])}"
-    return "must be finite" if detail["type"] == "finite_number" else None
-
-
-def _limit(value: float) -> str:
+def show_limit(value: float) -> str:
+    """Format the least or the greatest value of a field."""
     if isinstance(value, int):
         return f"{value:,}"
     # ``g`` would write these as powers of ten.
@@ -161,25 +155,16 @@ def _is_literal(annotation: Any) -> bool:
     return get_origin(annotation) is Literal
 
 
-def _one_type(annotation: Any) -> str:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        names = ", ".join(map(str, arguments))
-        return names if len(arguments) == 1 else f"one of {names}"
-    if origin is dict:
-        kinds = alternatives(arguments[1])
-        return "{name = column}" if len(kinds) > 1 else _TABLES.get(kinds[0], "a table")
-    if origin in (tuple, list):
-        if origin is tuple and arguments[-1] is not Ellipsis:
-            return f"a list of {len(arguments)} numbers"
-        return f"a list{_ENTRIES.get(alternatives(arguments[0])[0], '')}"
-    return _NAMES.get(annotation, "a table")
-
-
 def field_problem(detail: Mapping[str, Any], key: str, annotation: Any, value: Any) -> str:
     """Describe in one line the fault of a value, by one of pydantic's errors and its type."""
-    if rule := rule_in_words(detail):
-        return f"{key} = {show(value)} {rule}"
+    context = detail.get("ctx", {})
+    for short, words in (*BOUNDS.items(), *_LENGTHS.items()):
+        if short in _LENGTHS and short in context:
+            return f"{key} = {show(value)} must have {words} {count(context[short], 'value')}"
+        if short in context:
+            return f"{key} = {show(value)} must be {words} {show_limit(context[short])}"
+    if detail["type"] == "finite_number":
+        return f"{key} = {show(value)} must be finite"
     if is_choice(annotation):
         return choice_error(key, value, choices_of(annotation))
     expected = type_in_words(annotation)

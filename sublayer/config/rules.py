@@ -301,7 +301,7 @@ CONDITIONS: dict[str, Use] = {
 
 PyTorch compiles no recurrent layer, nor the computation around it.
 """
-_OF_KIND = ("blocks", "networks")
+OF_KIND = ("blocks", "networks")
 """Asked before all others, so that no advice about an LSTM misleads."""
 
 
@@ -314,20 +314,8 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     declared = extra(declaration(key, kind))
     needs, names = declared.get("needs", {}), declared.get("when", ())
     siblings = [_values_use(f"{table}.{name}", tuple(values)) for name, values in needs.items()]
-    of_kind = [CONDITIONS[name] for name in names if name in _OF_KIND]
-    return (*of_kind, *siblings, *(CONDITIONS[name] for name in names if name not in _OF_KIND))
-
-
-def listed_uses(key: str) -> tuple[Use, ...]:
-    """Return the conditions that are worth saying: none that another one's field has itself."""
-
-    def is_of_kind(key: str) -> bool:
-        return not set(_OF_KIND).isdisjoint(extra(declaration(key)).get("when", ()))
-
-    table, _, _ = key.partition(".")
-    needs = extra(declaration(key)).get("needs", {})
-    is_implied = is_of_kind(key) and any(is_of_kind(f"{table}.{name}") for name in needs)
-    return uses(key)[is_implied:]
+    of_kind = [CONDITIONS[name] for name in names if name in OF_KIND]
+    return (*of_kind, *siblings, *(CONDITIONS[name] for name in names if name not in OF_KIND))
 
 
 def broken_use(key: str, recipe: Recipe) -> Use | None:

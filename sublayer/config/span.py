@@ -42,21 +42,15 @@ _SPREAD = 4.0
 """Standard deviations above the mean that room is kept for: 3 in 100,000 pieces have more."""
 
 
-class _NoiseRuns(NamedTuple):
-    """The most noise by chance that nearly every piece has: tokens, and runs of them."""
-
-    n_noise: int
-    n_runs: int
-
-
-def _runs_by_chance(settings: "SpanObjective", raw: int) -> _NoiseRuns:
+def _runs_by_chance(settings: "SpanObjective", raw: int) -> Spans:
+    """Compute the most noise by chance that nearly every piece has: tokens, and runs of them."""
     density = settings.noise_density
     variance = density * (1.0 - density)
     n_noise = raw * density + _SPREAD * math.sqrt(raw * variance)
     # A run begins at a token that is noise after one that is not.
     mean_runs = density + (raw - 1) * variance
     n_runs = mean_runs + _SPREAD * math.sqrt(mean_runs * (1.0 - 3.0 * variance))
-    return _NoiseRuns(min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs)))
+    return Spans(min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs)))
 
 
 class Noise(ABC):
@@ -130,10 +124,10 @@ class _ChanceNoise(Noise):
 
     def target(self, settings: "SpanObjective", raw: int) -> int:
         runs = _runs_by_chance(settings, raw)
-        return min(raw, runs.n_noise + runs.n_runs) + 1
+        return min(raw, runs.n_noise + runs.n_spans) + 1
 
     def n_sentinels(self, settings: "SpanObjective", raw: int) -> int:
-        return _runs_by_chance(settings, raw).n_runs + 1
+        return _runs_by_chance(settings, raw).n_spans + 1
 
 
 class _PrefixNoise(Noise):

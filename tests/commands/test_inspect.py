@@ -9,9 +9,9 @@ from shutil import disk_usage
 
 import pytest
 
+from sublayer.api.recipes import json_schema
 from sublayer.api.run import load
 from sublayer.cli.training import after_import, after_training
-from sublayer.config.listing import json_schema
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import keys

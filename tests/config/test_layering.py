@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sublayer.api.recipes import field_rows, json_schema
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_preset, preset_names
 from sublayer.config.layers import (
@@ -23,7 +24,6 @@ from sublayer.config.layers import (
     read_layers,
     shipped_recipes,
 )
-from sublayer.config.listing import field_rows, json_schema
 from sublayer.config.load import (
     absolute_paths,
     dump_recipe,
