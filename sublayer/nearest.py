@@ -15,15 +15,14 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     """
     if len(word) > LONGEST_WORD:
         return None
-    matches = get_close_matches(word, list(choices), n=5, cutoff=0.6)
-    return next((choice for choice in matches if _is_slip(word.lower(), choice.lower())), None)
-
-
-def _is_slip(word: str, choice: str) -> bool:
-    is_part = len(word) > 3 and word in choice
-    if is_part or sorted(word) == sorted(choice):
-        return True
-    return word[:1] == choice[:1] and SequenceMatcher(None, choice, word).ratio() >= 0.65
+    for choice in get_close_matches(word, list(choices), n=5, cutoff=0.6):
+        typed, meant = word.lower(), choice.lower()
+        is_part = len(typed) > 3 and typed in meant
+        if is_part or sorted(typed) == sorted(meant):
+            return choice
+        if typed[:1] == meant[:1] and SequenceMatcher(None, meant, typed).ratio() >= 0.65:
+            return choice
+    return None
 
 
 def nearest_hint(word: str, choices: Iterable[str]) -> str:

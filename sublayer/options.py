@@ -195,7 +195,8 @@ def accepted(name: str, hint: Any, option: Option, value: Any, *, is_text: bool 
 
     name = option.named(name) if _IS_COMMAND.get() else name
     value = _plain(value)
-    if isinstance(value, str) and takes_several(hint):
+    takes_several = str not in members(hint) and any(map(element_of, members(hint)))
+    if isinstance(value, str) and takes_several:
         value = [value]
     if value is None and type(None) not in members(hint):
         raise ConfigError(f"{name} is None: give {_expected(hint)}")
@@ -249,8 +250,3 @@ def element_of(hint: Any) -> Any:
     kind = get_origin(hint)
     is_list = isinstance(kind, type) and issubclass(list, kind)
     return get_args(hint)[0] if is_list else None
-
-
-def takes_several(hint: Any) -> bool:
-    """Return whether a type is a sequence of texts, and not a text."""
-    return str not in members(hint) and any(map(element_of, members(hint)))

@@ -88,7 +88,22 @@ def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
         columns = (table.iloc[:, at].tolist() for at in range(len(names)))
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(table, Mapping):
-        return _rows_of_columns(table)
+        lists: dict[str, Sequence[Any]] = {}
+        for name, values in table.items():
+            listed = plain(values)
+            if hasattr(listed, "__iter__") and not isinstance(listed, str | bytes | Mapping):
+                listed = list(listed)
+            if not isinstance(listed, list):
+                raise DataError(
+                    f"rows is a mapping whose {name!r} is {type(values).__name__}, not a column: "
+                    "give a list of mappings, such as [row], or a mapping of names to lists"
+                )
+            lists[str(name)] = listed
+        lengths = {name: len(values) for name, values in lists.items()}
+        if len(set(lengths.values())) > 1:
+            sizes = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
+            raise DataError(f"the columns are of different lengths: {sizes}: give one value a row")
+        return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
         return list(table)
     return None
@@ -154,25 +169,6 @@ def _row(row: Any) -> Any:
     if hasattr(row, "keys") and not isinstance(row, Mapping):  # of a database
         row = dict(row)
     return None if is_missing(row) else row if isinstance(row, PathLike) else plain(row)
-
-
-def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
-    lists: dict[str, Sequence[Any]] = {}
-    for name, values in columns.items():
-        listed = plain(values)
-        if hasattr(listed, "__iter__") and not isinstance(listed, str | bytes | Mapping):
-            listed = list(listed)
-        if not isinstance(listed, list):
-            raise DataError(
-                f"rows is a mapping whose {name!r} is {type(values).__name__}, not a column: give "
-                "a list of mappings, such as [row], or a mapping of names to lists"
-            )
-        lists[str(name)] = listed
-    lengths = {name: len(values) for name, values in lists.items()}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
-        raise DataError(f"the columns are of different lengths: {listed}: give one value a row")
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -419,19 +419,6 @@ def _listed(targets: PathText | Sequence[PathText], what: str) -> Sequence[PathT
     return listed  # type: ignore[return-value]
 
 
-def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
-    """Return settings as the ``field=value`` texts of a command line."""
-    from sublayer.config.layers import Unset, as_setting, override_layer
-
-    override_layer(overrides or (), "")  # raises ConfigError for anything but settings
-    if not isinstance(overrides, Mapping):
-        return list(overrides or ())
-    return [
-        Unset(f"{key}=unset") if plain(value) is None else f"{key}={as_setting(value)}"
-        for key, value in overrides.items()
-    ]
-
-
 def loaded(
     run: PathText,
     device: str | None,

@@ -10,10 +10,11 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.arguments import Device, Overrides, as_source, as_words
+from sublayer.api.arguments import Device, Overrides, as_source
 from sublayer.api.results import Result
 from sublayer.config.data import OwnColumns
-from sublayer.config.finetune import DEFAULT, describe_preset, load_finetune, preset_names
+from sublayer.config.finetune import DEFAULT, load_finetune, preset_names
+from sublayer.config.layers import Unset, as_setting, override_layer
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.storage import as_typed, expanded
@@ -184,15 +185,39 @@ def finetune(
     names: list[str] = [*tasks] if is_named else [as_source(tasks)]  # type: ignore[misc]
     table = next((name for name in names if is_table(name)), None)
     folder = None if data is None else fspath(data)
-    loading = partial(load_finetune, fspath(source), overrides=as_words(overrides), preset=preset)
+    override_layer(overrides or (), "")  # raises ConfigError for anything but settings
+    if isinstance(overrides, Mapping):
+        overrides = [
+            Unset(f"{key}=unset") if plain(value) is None else f"{key}={as_setting(value)}"
+            for key, value in overrides.items()
+        ]
+    loading = partial(load_finetune, fspath(source), overrides=overrides or (), preset=preset)
     if table is None:
-        _check_tasks(names, columns)
+        for name in names:
+            if name not in TASKS:
+                raise ConfigError(
+                    f"{name} is no task, and no table is there of that name; `sublayer tasks` "
+                    f"lists the tasks{nearest_hint(name, tuple(TASKS))}"
+                )
+        if not names:
+            raise ConfigError(
+                "no task is named: give one, such as sst2 (`sublayer tasks` lists them), or the "
+                "file of a table of your own with the names of its columns, such as my.csv "
+                "--text review --label stars"
+            )
+        if columns is not None:
+            raise ConfigError(f"columns are of a table, and {names[0]} is a task: leave them out")
         finetuning = loading(names, folder)
     else:
         finetuning = loading((), table, columns=_columns(table, names, columns, folder))
     if is_first_launched():
-        for line in describe_preset(finetuning):
-            note(line)
+        of_preset, figures = finetuning.preset, finetuning.figures()
+        note(f"preset {of_preset.name}: {of_preset.title}")
+        for origin in dict.fromkeys(figure.source for figure in figures):
+            settings = [f"{f.key}={as_setting(f.value)}" for f in figures if f.source == origin]
+            note(f"  {' '.join(settings)} ({origin})")
+        for line in of_preset.differs:  # what no setting can say
+            note(f"  not set: {line}")
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
         from sublayer.runs.folder import chosen_folder
@@ -215,24 +240,6 @@ def is_table(name: str) -> bool:
     if name in TASKS:
         return False
     return name.lower().endswith(SUFFIXES) or expanded(name).exists()
-
-
-def _check_tasks(names: Sequence[str], columns: object) -> None:
-    """Raise ConfigError for an unknown task, for none, and for columns without a table."""
-    for name in names:
-        if name not in TASKS:
-            raise ConfigError(
-                f"{name} is no task, and no table is there of that name; `sublayer tasks` lists "
-                f"the tasks{nearest_hint(name, tuple(TASKS))}"
-            )
-    if not names:
-        raise ConfigError(
-            "no task is named: give one, such as sst2 (`sublayer tasks` lists them), or the file "
-            "of a table of your own with the names of its columns, such as my.csv --text review "
-            "--label stars"
-        )
-    if columns is not None:
-        raise ConfigError(f"columns are of a table, and {names[0]} is a task: leave them out")
 
 
 def _columns(

@@ -53,53 +53,60 @@ class Plan(Found):
         return page(*tables, "".join(map(prose, lines)))
 
 
+Measure = Annotated[
+    bool,
+    Option("Time a few real training steps, on random tokens; takes a minute at most."),
+]
+Processes = Annotated[
+    int | None,
+    Option(
+        "Also plan a run on so many processes, a device each, under each train.shard: memory, "
+        "traffic, time. Default: one, where --device names one of the table.",
+        least=1,
+        most=1 << 16,
+    ),
+]
+PlannedDevice = Annotated[
+    str | None,
+    Option(
+        f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
+        "their datasheets. Default: a GPU if there is one.",
+        metavar="DEVICE",
+        complete="planned_devices",
+    ),
+]
+PeakShare = Annotated[
+    float | None,
+    Option(
+        "The share of the device's peak that computing reaches, such as 0.4. Default: 1, the "
+        "least time that it can take.",
+        metavar="SHARE",
+        least=0,
+        most=1,
+    ),
+]
+Link = Annotated[
+    float | None,
+    Option(
+        "Gigabytes a second, one way, that a device sends to others, such as 50 between "
+        "machines. Default: the datasheet's, within a machine.",
+        metavar="GB/S",
+        least=0,
+        most=1e6,
+    ),
+]
+
+
 @checked
 def plan(
     source: PathText | Sequence[PathText],
     overrides: Overrides | None = None,
     *,
-    measure: Annotated[
-        bool,
-        Option("Time a few real training steps, on random tokens; takes a minute at most."),
-    ] = False,
-    processes: Annotated[
-        int | None,
-        Option(
-            "Also plan a run on so many processes, a device each, under each train.shard: memory, "
-            "traffic, time. Default: one, where --device names one of the table.",
-            least=1,
-            most=1 << 16,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        Option(
-            f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
-            "their datasheets. Default: a GPU if there is one.",
-            metavar="DEVICE",
-            complete="planned_devices",
-        ),
-    ] = None,
-    share: Annotated[
-        float | None,
-        Option(
-            "The share of the device's peak that computing reaches, such as 0.4. Default: 1, the "
-            "least time that it can take.",
-            metavar="SHARE",
-            least=0,
-            most=1,
-        ),
-    ] = None,
-    link: Annotated[
-        float | None,
-        Option(
-            "Gigabytes a second, one way, that a device sends to others, such as 50 between "
-            "machines. Default: the datasheet's, within a machine.",
-            metavar="GB/S",
-            least=0,
-            most=1e6,
-        ),
-    ] = None,
+    measure: Measure = False,
+    processes: Processes = None,
+    device: PlannedDevice = None,
+    share: PeakShare = None,
+    link: Link = None,
     **options: Unpack[StudyOptions],
 ) -> Plan:
     """Plan the runs of a recipe, several recipes or a study, before anything is spent.
@@ -144,7 +151,9 @@ def plan(
         study = replace(study, arms=share_threads(study.arms, jobs))
     asked = ask(study, given)
     study, n_seeds, n_tried = asked.study, asked.n_seeds, asked.n_tuning
-    resources = find_resources(None if datasheet else device, _existing(given.out or Path()))
+    folder = (given.out or Path()).absolute()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    resources = find_resources(None if datasheet else device, existing)
     if datasheet is not None:
         memory = datasheet.memory_bytes
         resources = replace(resources, device="cuda", memory_bytes=memory, has_fast_bfloat16=True)
@@ -258,14 +267,6 @@ def _clock(resources: "Resources", jobs: int) -> "Clock":
             return Stopwatch(resources, note)(arms)
 
     return measure_in_company
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or its nearest existing parent."""
-    existing = folder.absolute()
-    while not existing.is_dir():
-        existing = existing.parent
-    return existing
 
 
 def _check_processes(

@@ -430,7 +430,21 @@ def import_model(
         "has_tokenizer": (folder / "tokenizer.json").is_file(),
         "certificate": certificate,
     }
-    return Found(imported, _imported(imported))
+    from sublayer.interop.certificate import describe_ids
+
+    lines = _described(imported, "model")
+    if (ids := describe_ids(certificate)) is not None:
+        lines.append(f"tokenizer: {ids}")
+    lines += [f"{name}: {certificate[name]}" for name in _NOTED if name in certificate]
+    if "left_out" in certificate:
+        left_out = certificate["left_out"]
+        parts = [f"{count(left_out['optimizer_tensors'], 'tensor')} of an optimizer"]
+        reasons = {"no_weights": "no weights", "copies": "equal to the embedding matrix"}
+        for name, reason in reasons.items():
+            if left_out.get(name):
+                parts.append(f"{', '.join(left_out[name])} ({reason})")
+        lines.append(f"left out: {'; '.join(parts)}")
+    return Found(imported, "\n".join(lines))
 
 
 @checked
@@ -463,7 +477,19 @@ def export(
         "has_tokenizer": (folder / "tokenizer_config.json").is_file(),
         "certificate": certificate,
     }
-    return Found(exported, _exported(exported))
+    from sublayer.interop.certificate import describe_ids
+
+    name, has_tokenizer = exported["class"], exported["has_tokenizer"]
+    lines = _described(exported, "exported")
+    compared = certificate.get("tokenizer_ids", {})
+    if not compared.get("checked", True) or "first" in compared:
+        lines.append(f"tokenizer: {describe_ids(certificate)}")
+    if "left_out" in certificate:
+        lines.append(f"left out, as {name} has none: {certificate['left_out']}")
+    following = f"{name}.from_pretrained({str(folder)!r})"
+    if has_tokenizer and name.endswith("ForSequenceClassification"):
+        following = f"pipeline('text-classification', model={str(folder)!r})"
+    return Found(exported, "\n".join([*lines, f"next: transformers.{following}"]))
 
 
 def _described(result: Mapping[str, Any], heading: str) -> list[str]:
@@ -478,38 +504,4 @@ def _described(result: Mapping[str, Any], heading: str) -> list[str]:
     return [f"{heading}: {result['model']}, {tokenizer}", describe(certificate)]
 
 
-def _imported(result: Mapping[str, Any]) -> str:
-    from sublayer.interop.certificate import describe_ids
-
-    certificate, lines = result["certificate"], _described(result, "model")
-    if (ids := describe_ids(certificate)) is not None:
-        lines.append(f"tokenizer: {ids}")
-    lines += [f"{name}: {certificate[name]}" for name in _NOTED if name in certificate]
-    if "left_out" in certificate:
-        left_out = certificate["left_out"]
-        parts = [f"{count(left_out['optimizer_tensors'], 'tensor')} of an optimizer"]
-        reasons = {"no_weights": "no weights", "copies": "equal to the embedding matrix"}
-        for name, reason in reasons.items():
-            if left_out.get(name):
-                parts.append(f"{', '.join(left_out[name])} ({reason})")
-        lines.append(f"left out: {'; '.join(parts)}")
-    return "\n".join(lines)
-
-
 _NOTED = ("weights", "ignored")
-
-
-def _exported(result: Mapping[str, Any]) -> str:
-    from sublayer.interop.certificate import describe_ids
-
-    certificate, folder, name = result["certificate"], result["model"], result["class"]
-    lines = _described(result, "exported")
-    compared = certificate.get("tokenizer_ids", {})
-    if not compared.get("checked", True) or "first" in compared:
-        lines.append(f"tokenizer: {describe_ids(certificate)}")
-    if "left_out" in certificate:
-        lines.append(f"left out, as {name} has none: {certificate['left_out']}")
-    following = f"{name}.from_pretrained({folder!r})"
-    if result["has_tokenizer"] and name.endswith("ForSequenceClassification"):
-        following = f"pipeline('text-classification', model={folder!r})"
-    return "\n".join([*lines, f"next: transformers.{following}"])

@@ -272,7 +272,9 @@ def ask_probes(
         from sublayer.evaluation.probes import ask, check_model, read_probes
         from sublayer.objective.evaluation import context_of
         from sublayer.runs.texts import TokenProgress, recipe_of
+        from sublayer.tasks.metrics import METRICS
         from sublayer.tasks.probes import Settings
+        from sublayer.tasks.scoring import points
 
     chosen = list(PROBES) if names == "all" else [name.strip() for name in names.split(",")]
     compared = [word.strip() for word in (words or "").split(",")]
@@ -300,14 +302,6 @@ def ask_probes(
     read = read_probes(chosen, path, settings)
     context = context_of(model.model, recipe_of(run))
     probes = [x.to_json() for x in ask(model, read, context, TokenProgress("scored", "texts"))]
-    return Found({"run": str(run), "context": context, "probes": probes}, _probes_text(probes))
-
-
-def _probes_text(probes: Sequence[Mapping[str, Any]]) -> str:
-    """Format scores of probes in a table, with notes on each."""
-    from sublayer.tasks.metrics import METRICS
-    from sublayer.tasks.scoring import points
-
     rows = []
     for probe in probes:
         error = probe["standard_error"]
@@ -325,7 +319,8 @@ def _probes_text(probes: Sequence[Mapping[str, Any]]) -> str:
     headings = ["probe", "examples", "metric", "score", "chance", "reference", "from 0 to 1"]
     shown = table(headings, rows, right=[1, 3, 4, 5, 6], width=terminal_width())
     notes = [noted(f"{probe['title']}: {note}") for probe in probes for note in probe["notes"]]
-    return "\n".join([shown, paragraph(_LEGEND), *notes])
+    text = "\n".join([shown, paragraph(_LEGEND), *notes])
+    return Found({"run": str(run), "context": context, "probes": probes}, text)
 
 
 def harness_model(run: PathText, *, device: str | None = None) -> Any:

@@ -24,93 +24,105 @@ _CHANGES_SHOWN = 20
 _LONGEST_CHANGE = 40
 
 
+TokenizerSource = Annotated[
+    PathText | None,
+    Argument(
+        "Whose tokenizer to use: a run, a model's folder, or a tokenizer's file or folder.",
+        metavar="RUN",
+        complete="runs",
+    ),
+]
+TrainingPath = Annotated[
+    str | None,
+    Option("Train on the training split of this text: a file, a folder or a glob.", metavar="PATH"),
+]
+TrainingCorpus = Annotated[
+    str | None,
+    Option(
+        "Train on the training split of a named corpus (see `sublayer fields data.corpus`).",
+        metavar="NAME",
+        complete="corpora",
+    ),
+]
+Kind = Annotated[
+    Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"]
+    | None,
+    Option("The kind of tokenizer to train. Default: bpe."),
+]
+VocabSize = Annotated[
+    int | None,
+    Option(
+        "Size of the vocabulary to train. Default: that of its kind (see `sublayer fields "
+        "data.vocab_size`).",
+        least=2,
+        most=LARGEST_TRAINED_VOCABULARY,
+    ),
+]
+Sentinels = Annotated[
+    int,
+    Option(
+        "Ids of a unigram vocabulary that stand for gaps of a text, <extra_id_0> and so on; "
+        "T5 has 100.",
+        least=0,
+        most=MOST_SENTINELS,
+    ),
+]
+KeepAccents = Annotated[
+    bool | None,
+    Option(
+        "Keep or strip accents in unigram, wordpiece and moses-bpe: é stays, or becomes e, as "
+        '“ becomes ". '
+        "Default: kept (see `sublayer fields data.keep_accents`).",
+        flag="--keep-accents/--strip-accents",
+    ),
+]
+Lowercase = Annotated[
+    bool | None,
+    Option(
+        "Lower or keep capitals in unigram, wordpiece and moses-bpe. Default: lowered, as "
+        "published; with --sentinels kept.",
+        flag="--lowercase/--keep-capitals",
+    ),
+]
+TextRules = Annotated[
+    Normalization | None,
+    Option(
+        "The text rules of gpt1-bpe: published, or the faster ones of transformers. With RUN "
+        "they replace those of its tokenizer, and --out keeps that."
+    ),
+]
+TokenizerFile = Annotated[
+    PathText | None,
+    Option("The new file to save the tokenizer to, tokenizer.json.", metavar="FILE"),
+]
+TriedText = Annotated[
+    str | bytes | None,
+    Option("A text to show the tokens of; with RUN, by default standard input."),
+]
+Differences = Annotated[
+    bool,
+    Option(
+        "Count what the published text rules of GPT-1's tokenizer RUN and those of "
+        "transformers make different of a text."
+    ),
+]
+
+
 @checked
 def tokenize(
-    source: Annotated[
-        PathText | None,
-        Argument(
-            "Whose tokenizer to use: a run, a model's folder, or a tokenizer's file or folder.",
-            metavar="RUN",
-            complete="runs",
-        ),
-    ] = None,
+    source: TokenizerSource = None,
     *,
-    path: Annotated[
-        str | None,
-        Option(
-            "Train on the training split of this text: a file, a folder or a glob.", metavar="PATH"
-        ),
-    ] = None,
-    corpus: Annotated[
-        str | None,
-        Option(
-            "Train on the training split of a named corpus (see `sublayer fields data.corpus`).",
-            metavar="NAME",
-            complete="corpora",
-        ),
-    ] = None,
-    kind: Annotated[
-        Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"]
-        | None,
-        Option("The kind of tokenizer to train. Default: bpe."),
-    ] = None,
-    vocab_size: Annotated[
-        int | None,
-        Option(
-            "Size of the vocabulary to train. Default: that of its kind (see `sublayer fields "
-            "data.vocab_size`).",
-            least=2,
-            most=LARGEST_TRAINED_VOCABULARY,
-        ),
-    ] = None,
-    sentinels: Annotated[
-        int,
-        Option(
-            "Ids of a unigram vocabulary that stand for gaps of a text, <extra_id_0> and so on; "
-            "T5 has 100.",
-            least=0,
-            most=MOST_SENTINELS,
-        ),
-    ] = 0,
-    keep_accents: Annotated[
-        bool | None,
-        Option(
-            "Keep or strip accents in unigram, wordpiece and moses-bpe: é stays, or becomes e, as "
-            '“ becomes ". '
-            "Default: kept (see `sublayer fields data.keep_accents`).",
-            flag="--keep-accents/--strip-accents",
-        ),
-    ] = None,
-    lowercase: Annotated[
-        bool | None,
-        Option(
-            "Lower or keep capitals in unigram, wordpiece and moses-bpe. Default: lowered, as "
-            "published; with --sentinels kept.",
-            flag="--lowercase/--keep-capitals",
-        ),
-    ] = None,
-    normalization: Annotated[
-        Normalization | None,
-        Option(
-            "The text rules of gpt1-bpe: published, or the faster ones of transformers. With RUN "
-            "they replace those of its tokenizer, and --out keeps that."
-        ),
-    ] = None,
-    out: Annotated[
-        PathText | None,
-        Option("The new file to save the tokenizer to, tokenizer.json.", metavar="FILE"),
-    ] = None,
-    text: Annotated[
-        str | bytes | None,
-        Option("A text to show the tokens of; with RUN, by default standard input."),
-    ] = None,
-    differences: Annotated[
-        bool,
-        Option(
-            "Count what the published text rules of GPT-1's tokenizer RUN and those of "
-            "transformers make different of a text."
-        ),
-    ] = False,
+    path: TrainingPath = None,
+    corpus: TrainingCorpus = None,
+    kind: Kind = None,
+    vocab_size: VocabSize = None,
+    sentinels: Sentinels = 0,
+    keep_accents: KeepAccents = None,
+    lowercase: Lowercase = None,
+    normalization: TextRules = None,
+    out: TokenizerFile = None,
+    text: TriedText = None,
+    differences: Differences = False,
     **files: Unpack[TextFormat],
 ) -> Found:
     """Train a tokenizer on ``path`` or ``corpus`` and save it as ``out``, or try another.
@@ -145,7 +157,11 @@ def tokenize(
                 "exists is used as it is: give a --path, or leave it out"
             )
         if out is not None and not differences:
-            return _keep(Path(source), normalization, _new_file(out))
+            target, tokenizer = _new_file(out), find_tokenizer(Path(source), normalization)
+            tokenizer.save(target)
+            size = count(tokenizer.vocab_size, "id")
+            shown = f"{tokenizer.kind} of {size}, {normalization} text rules: {target}"
+            return Found({**_saved(tokenizer, target), "normalization": normalization}, shown)
         if data is None:
             raise ConfigError("there is no text: give --text, or a text on standard input")
         if differences:
@@ -171,11 +187,10 @@ def tokenize(
     say_about_files(path if corpus is None else None, files.get("documents"))
     tokenizer = prepare_tokenizer(config)
     tokenizer.save(target)
-    size = tokenizer.vocab_size
-    if vocab_size is not None and size < vocab_size:
-        note(f"the text fills {size:,} of {count(vocab_size, 'id')}")
+    if vocab_size is not None and tokenizer.vocab_size < vocab_size:
+        note(f"the text fills {tokenizer.vocab_size:,} of {count(vocab_size, 'id')}")
     trained = {**_saved(tokenizer, target), "path": path, "corpus": corpus}
-    lines = [f"trained {tokenizer.kind} of {count(size, 'id')}: {target}"]
+    lines = [f"trained {tokenizer.kind} of {count(tokenizer.vocab_size, 'id')}: {target}"]
     if data is not None:
         tokens = _tokens(tokenizer, data)
         trained |= tokens
@@ -221,15 +236,6 @@ def _saved(tokenizer: "Tokenizer", target: Path) -> dict[str, Any]:
     }
 
 
-def _keep(source: Path, normalization: Normalization | None, target: Path) -> Found:
-    """Save a tokenizer with other text rules."""
-    tokenizer = find_tokenizer(source, normalization)
-    tokenizer.save(target)
-    size = count(tokenizer.vocab_size, "id")
-    shown = f"{tokenizer.kind} of {size}, {normalization} text rules: {target}"
-    return Found({**_saved(tokenizer, target), "normalization": normalization}, shown)
-
-
 def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
     ids = tokenizer.encode(text).tolist()
     return {
@@ -244,7 +250,11 @@ def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
 
 def _tokens_text(result: Mapping[str, Any]) -> str:
     tokens = zip(result["ids"], result["pieces"], strict=True)
-    rows = [(str(id_), _quoted(piece)) for id_, piece in tokens]
+    rows = []
+    for id_, piece in tokens:
+        # Quotes show where blanks are; characters without a shape are escaped.
+        shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
+        rows.append((str(id_), f'"{"".join(shown)}"'))
     lines = [table(["id", "piece"], rows[:_TOKENS_SHOWN], right=[0])]
     if len(rows) > _TOKENS_SHOWN:
         lines.append(f"... and {len(rows) - _TOKENS_SHOWN:,} more (--json has all)")
@@ -255,12 +265,6 @@ def _tokens_text(result: Mapping[str, Any]) -> str:
     if result["bytes_per_token"] is not None:
         counts += f", {result['bytes_per_token']:.2f} bytes per token"
     return "\n".join([*lines, counts])
-
-
-def _quoted(piece: str) -> str:
-    # Quotes show where blanks are; characters without a shape are escaped.
-    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
-    return f'"{"".join(shown)}"'
 
 
 def _count_differences(source: Path, normalization: Normalization | None, text: bytes) -> Found:

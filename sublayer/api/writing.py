@@ -236,45 +236,53 @@ class Translations(Result):
         return page(html_table(["source", "translation"], rows))
 
 
+Prompt = Annotated[
+    str, Option("The text to continue, or, with gaps <extra_id_0> ..., to complete.")
+]
+AddedTokens = Annotated[
+    int | None,
+    Option(
+        "Tokens to add. Default: 200, or the length of the targets of a run that fills gaps.",
+        least=1,
+        most=1_000_000_000,
+    ),
+]
+Stops = Annotated[
+    Sequence[str],
+    Option("End where this text appears; it is left out. Repeatable."),
+]
+Continuations = Annotated[
+    int,
+    Option(
+        "Number of continuations, sampled side by side.",
+        flag="--batch",
+        least=1,
+        most=MOST_ROWS,
+    ),
+]
+Window = Annotated[
+    Literal["exact", "rolling"] | None,
+    Option(
+        "Beyond the context: read all of it again for each token, "
+        "or half of it again whenever it is full. Default: exact."
+    ),
+]
+Precision = Annotated[
+    Literal["float32", "bfloat16"],
+    Option("Precision of weights and arithmetic; bfloat16 is faster where models are wide."),
+]
+
+
 @checked
 def generate(
     run: Model,
-    prompt: Annotated[
-        str, Option("The text to continue, or, with gaps <extra_id_0> ..., to complete.")
-    ],
+    prompt: Prompt,
     *,
-    tokens: Annotated[
-        int | None,
-        Option(
-            "Tokens to add. Default: 200, or the length of the targets of a run that fills gaps.",
-            least=1,
-            most=1_000_000_000,
-        ),
-    ] = None,
-    stop: Annotated[
-        Sequence[str],
-        Option("End where this text appears; it is left out. Repeatable."),
-    ] = (),
-    n: Annotated[
-        int,
-        Option(
-            "Number of continuations, sampled side by side.",
-            flag="--batch",
-            least=1,
-            most=MOST_ROWS,
-        ),
-    ] = 1,
-    window: Annotated[
-        Literal["exact", "rolling"] | None,
-        Option(
-            "Beyond the context: read all of it again for each token, "
-            "or half of it again whenever it is full. Default: exact."
-        ),
-    ] = None,
-    precision: Annotated[
-        Literal["float32", "bfloat16"],
-        Option("Precision of weights and arithmetic; bfloat16 is faster where models are wide."),
-    ] = "float32",
+    tokens: AddedTokens = None,
+    stop: Stops = (),
+    n: Continuations = 1,
+    window: Window = None,
+    precision: Precision = "float32",
     device: Device = None,
     show: "Show | None" = None,
     **decoding: Unpack[Decoding],

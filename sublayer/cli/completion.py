@@ -101,16 +101,13 @@ def answer(shell: str, given: Sequence[str], load: Callable[[str], TyperGroup]) 
     ``given`` are the program's arguments; ``load`` returns all commands, the named one with its
     options. A word ending with ``=`` continues, others end there.
     """
-    words = _words_of_bash() if shell == "bash" else given or [""]
+    words = given or [""]
+    if shell == "bash":  # the words before the cursor, without the program
+        line = os.fsencode(os.environ["COMP_LINE"])[: int(os.environ["COMP_POINT"])]
+        _, *words = shell_completion.split_arg_string(os.fsdecode(line))
+        words = words if words and not line[-1:].isspace() else [*words, ""]
     wanted = next((word for word in words[:-1] if not word.startswith("-")), "")
     return (BashCompletion if shell == "bash" else ShellCompletion)(load(wanted), words).complete()
-
-
-def _words_of_bash() -> list[str]:
-    """Return the words before the cursor, without the program, the last one unfinished."""
-    line = os.fsencode(os.environ["COMP_LINE"])[: int(os.environ["COMP_POINT"])]
-    _, *words = shell_completion.split_arg_string(os.fsdecode(line))
-    return words if words and not line[-1:].isspace() else [*words, ""]
 
 
 class ShellCompletion(shell_completion.ShellComplete):

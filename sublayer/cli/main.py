@@ -153,7 +153,14 @@ def _outcome(words: list[str]) -> tuple[int, str]:
     except UnicodeEncodeError as error:
         message = f"{error.object!a} is not UTF-8: give another name"
     except OSError as error:
-        message = _system_error(error)
+        name = error.filename
+        if error.errno == errno.ENOENT and isinstance(name, str) and not os.path.lexists(name):
+            from sublayer.files.storage import describe_absence
+
+            message = describe_absence(name)
+        else:
+            advice = _ADVICE.get(error.errno or 0) or error.strerror or str(error)
+            message = advice if name is None else f"{name}: {advice}"
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
@@ -232,44 +239,27 @@ def _error_line(message: str) -> str:
 
 def _usage(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
-    if hasattr(error, "possibilities"):
-        option = str(getattr(error, "option_name", ""))
-        if key := _key_meant(option, error.possibilities, context):
-            return f"there is no option {option}: settings are written {key}=VALUE"
+    option, options = str(getattr(error, "option_name", "")), getattr(error, "possibilities", ())
+    key = None
+    if hasattr(error, "possibilities") and "." in option:
+        key = option.lstrip("-").partition("=")[0]
+    elif hasattr(error, "possibilities"):
+        # The nearest field of a mistaken option such as --steps, if any.
+        from sublayer.config.recipe import nearest_key
+        from sublayer.nearest import nearest
+
+        takes_settings = any(
+            parameter.name in ("overrides", "words") and parameter.param_type_name == "argument"
+            for parameter in (context.command.params if context else [])
+        )
+        name = option.lstrip("-").replace("-", "_")
+        meant = nearest_key(name) if takes_settings else None
+        field = (meant or "").rpartition(".")[2]
+        near = [other.lstrip("-").replace("-", "_") for other in options or ()]
+        key = meant if field and nearest(name, [field, *near]) == field else None
+    if key:
+        return f"there is no option {option}: settings are written {key}=VALUE"
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     if message.endswith("?"):  # it already suggests a word
         return message
     return f"{message}; see `{context.command_path if context else 'sublayer'} --help`"
-
-
-def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str | None:
-    """Return the nearest field of a mistaken option such as --steps, if any."""
-    if "." in option:
-        return option.lstrip("-").partition("=")[0]
-    from sublayer.config.recipe import nearest_key
-    from sublayer.nearest import nearest
-
-    parameters = context.command.params if context else []
-    takes_settings = any(
-        parameter.name in ("overrides", "words") and parameter.param_type_name == "argument"
-        for parameter in parameters
-    )
-    if not takes_settings:
-        return None
-    name = option.lstrip("-").replace("-", "_")
-    key = nearest_key(name)
-    field = (key or "").rpartition(".")[2]
-    near = [name.lstrip("-").replace("-", "_") for name in options or ()]
-    return key if field and nearest(name, [field, *near]) == field else None
-
-
-def _system_error(error: OSError) -> str:
-    name = error.filename
-    if error.errno == errno.ENOENT and isinstance(name, str) and not os.path.lexists(name):
-        from sublayer.files.storage import describe_absence
-
-        return describe_absence(name)
-    advice = _ADVICE.get(error.errno or 0) or error.strerror or str(error)
-    if error.filename is None:
-        return advice
-    return f"{error.filename}: {advice}"

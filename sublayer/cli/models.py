@@ -28,10 +28,29 @@ def import_(**options: Any) -> CommandResult:
     certificate.json. Of pickles only fairseq's are read, as tensors and plain values: nothing that
     a file names is run.
     """
-    from sublayer.cli.training import after_importing
-
     imported = run.import_model(**options)
-    following = after_importing(imported["model"]) if imported["has_tokenizer"] else []
+    if not imported["has_tokenizer"]:
+        return imported
+    from sublayer.cli.training import after_import
+    from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
+    from sublayer.data.tokenizers.languages import BilingualTokenizer
+    from sublayer.data.tokenizers.named import load_tokenizer
+    from sublayer.loading import load_task
+    from sublayer.model.model_folder import read_config
+
+    folder = Path(imported["model"])
+    config, spec = read_config(folder), load_task(folder)
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    is_traversal = spec is not None and spec.format == "traversal"
+    following = after_import(
+        imported["model"],
+        config.kind,
+        is_translator=isinstance(tokenizer, BilingualTokenizer),
+        knows_gaps=bool(tokenizer.sentinel_ids),
+        has_head=config.head != "none" or bool(config.sentence_classes),
+        answers=None if spec is None else spec.tasks[0].name,
+        lacks_marks=is_traversal and not tokenizer.added_ids.keys() >= set(TRAVERSAL_NAMES),
+    )
     return Found(imported.found, "\n".join([str(imported), *following]))
 
 

@@ -14,7 +14,7 @@ from sublayer.api.arguments import Settings
 from sublayer.api.recipes import FieldRow, field_rows, find_fields, json_schema
 from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, client_of
-from sublayer.cli.completion import SHELLS, Shell
+from sublayer.cli.completion import SHELLS
 from sublayer.config.messages import show as quoted
 from sublayer.config.recipe import TABLES
 from sublayer.counts import count
@@ -332,7 +332,18 @@ def _example(
         texts += [" ".join(_shortened(tokens, marks)) for tokens in figure["rows"]]
         if figure["target"]:
             texts.append(" ".join(["->", *_shortened(figure["target"], marks)]))
-        lines += ["", _READERS[format_], *map(_indented, texts)]
+        lines += ["", _READERS[format_]]
+        lines += [
+            fill(
+                text,
+                100,
+                initial_indent="  ",
+                subsequent_indent="      ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for text in texts
+        ]
     if answer is not None:
         lines += ["", f"answer: {answer}"]
     about = {"task": task.name, "title": task.title, "example": where, "answer": answer}
@@ -359,17 +370,6 @@ def _shortened(row: Sequence[str], marks: Collection[str]) -> Iterator[str]:
             yield from (*tokens[:half], f"[... {n_left_out:,} more ...]", *tokens[-half:])
         else:
             yield from tokens
-
-
-def _indented(text: str) -> str:
-    return fill(
-        text,
-        100,
-        initial_indent="  ",
-        subsequent_indent="      ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 @client_of(example="sublayer completion bash --install")
@@ -400,30 +400,21 @@ def completion(
     if not install:
         script = SHELLS[name].script
         return Found({"shell": name, "script": script}, script.rstrip("\n"))
-    file, changed = _install(SHELLS[name])
-    lines = [f"completion of {name}: {file}"]
-    if changed:
-        lines.append(f"a line that reads it: {changed}")
-    lines.append(f"new shells have it: exec {name}")
-    results = {"shell": name, "installed": str(file), "changed": changed}
-    return Found(results, "\n".join(lines))
-
-
-def _install(shell: Shell) -> tuple[Path, str | None]:
-    """Write a shell's script; return its file, and the shell's startup file if changed."""
     from sublayer.files.storage import write_file
 
-    script = Path.home() / shell.path
-    script.parent.mkdir(parents=True, exist_ok=True)
-    write_file(script, shell.script)
-    if not shell.line:
-        return script, None
-    settings = Path.home() / shell.settings
-    before = settings.read_bytes() if settings.exists() else b""
-    line = shell.line.encode()
-    if line in before.splitlines():
-        return script, None
-    # Appended, not replaced: the file may be a link.
-    with settings.open("ab") as file:
-        file.write((b"" if before.endswith(b"\n") or not before else b"\n") + line + b"\n")
-    return script, str(settings)
+    target = Path.home() / SHELLS[name].path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_file(target, SHELLS[name].script)
+    lines = [f"completion of {name}: {target}"]
+    startup, changed = Path.home() / SHELLS[name].settings, None
+    before = startup.read_bytes() if startup.is_file() else b""
+    line = SHELLS[name].line.encode()
+    if line and line not in before.splitlines():
+        # Appended, not replaced: the file may be a link.
+        with startup.open("ab") as file:
+            file.write((b"" if before.endswith(b"\n") or not before else b"\n") + line + b"\n")
+        changed = str(startup)
+        lines.append(f"a line that reads it: {changed}")
+    lines.append(f"new shells have it: exec {name}")
+    results = {"shell": name, "installed": str(target), "changed": changed}
+    return Found(results, "\n".join(lines))

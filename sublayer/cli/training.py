@@ -191,29 +191,6 @@ def after_import(
     return _listed(f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}")
 
 
-def after_importing(model: str) -> list[str]:
-    """Return next commands for the folder of a model imported with its tokenizer."""
-    from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
-    from sublayer.data.tokenizers.languages import BilingualTokenizer
-    from sublayer.data.tokenizers.named import load_tokenizer
-    from sublayer.loading import load_task
-    from sublayer.model.model_folder import read_config
-
-    folder = Path(model)
-    config, spec = read_config(folder), load_task(folder)
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
-    is_traversal = spec is not None and spec.format == "traversal"
-    return after_import(
-        model,
-        config.kind,
-        is_translator=isinstance(tokenizer, BilingualTokenizer),
-        knows_gaps=bool(tokenizer.sentinel_ids),
-        has_head=config.head != "none" or bool(config.sentence_classes),
-        answers=None if spec is None else spec.tasks[0].name,
-        lacks_marks=is_traversal and not tokenizer.added_ids.keys() >= set(TRAVERSAL_NAMES),
-    )
-
-
 def _listed(*commands: str) -> list[str]:
     return [
         f"{'next: ' if number == 0 else '      '}sublayer {command}"

@@ -3,7 +3,7 @@
 A preset is what published work set for a task, each figure with its source.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from sublayer.config.data import OwnColumns
 from sublayer.config.layers import (
     Layer,
-    as_setting,
     find_source,
     override_layer,
     read_layers,
@@ -223,7 +222,16 @@ def load_finetune(
     base: list[Layer] = []
     model = ModelConfig.model_validate({"kind": kind_of(source)})
     if isinstance(source, LoadedRecipe):
-        base = [_fresh(source)]
+        # Settings that say what model it is and how it sees a text; one that a later layer made
+        # idle was dropped, and has its default.
+        fresh = {
+            key: value
+            for layer in source.layers
+            for key, value in layer.values.items()
+            if (key.startswith("model.") or key in _OF_FRESH)
+            and source.origins.get(key) != "default"
+        }
+        base = [Layer(f"recipe {source.name}", fresh)]
         positions = _last_position(source.recipe.model, source.recipe.data.context)
     elif is_recipe(source):
         # How long it pre-trains is left out: a task is trained on by its number of examples.
@@ -250,7 +258,13 @@ def load_finetune(
             has_start=start is not None,
             is_imported=start is not None and start.is_imported,
         )
-        settings = _with_effect(chosen, model)
+        # An LSTM has no attention to drop: settings of parts that a model lacks are left out.
+        given = Recipe(model=model)
+        settings = {
+            key: value
+            for key, value in chosen.settings.items()
+            if not (key.startswith("model.") and is_idle(key, given))
+        }
         layers.append(Layer(f"preset {preset}", settings))
         if shorter := _shortened(settings, top.values):
             layers.append(Layer(f"preset {preset}, shortened", {_WARMUP: shorter}))
@@ -283,30 +297,8 @@ def _shortened(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> int
     return in_proportion(warmup, of=before, to=steps)
 
 
-def _with_effect(preset: Preset, model: ModelConfig) -> dict[str, Any]:
-    """Leave out settings of parts that a model lacks: an LSTM has no attention to drop."""
-    given = Recipe(model=model)
-    return {
-        key: value
-        for key, value in preset.settings.items()
-        if not (key.startswith("model.") and is_idle(key, given))
-    }
-
-
 def _last_position(model: ModelConfig, n_positions: int | None) -> int | None:
     return n_positions if position_scheme(model).has_end else None
-
-
-def _fresh(loaded: LoadedRecipe) -> Layer:
-    """Return those settings of a recipe that say what model it is and how it sees a text."""
-    values = {key: value for layer in loaded.layers for key, value in layer.values.items()}
-    # A setting that a later layer made idle was dropped, and has its default.
-    kept = {
-        key: value
-        for key, value in values.items()
-        if (key.startswith("model.") or key in _OF_FRESH) and loaded.origins.get(key) != "default"
-    }
-    return Layer(f"recipe {loaded.name}", kept)
 
 
 def _named(source: str | LoadedRecipe) -> str:
@@ -352,18 +344,3 @@ def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
     if kind not in _FORMATS:
         raise ConfigError(f"a model.kind = {kind} answers no task")
     return "text" if writes else _FORMATS[kind]
-
-
-def describe_preset(finetuning: Finetuning) -> Iterator[str]:
-    """Describe in lines a preset's settings, their sources, and parts of these that none can set.
-
-    Settings that were told otherwise are left out.
-    """
-    preset = finetuning.preset
-    yield f"preset {preset.name}: {preset.title}"
-    figures = finetuning.figures()
-    for source in dict.fromkeys(figure.source for figure in figures):
-        settings = [f"{f.key}={as_setting(f.value)}" for f in figures if f.source == source]
-        yield f"  {' '.join(settings)} ({source})"
-    for line in preset.differs:
-        yield f"  not set: {line}"

@@ -1,6 +1,6 @@
 """Stacks and heads of a model, the sub-layers of its blocks, sizes that follow from its fields."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -232,67 +232,6 @@ Reads = Literal["positions", "text", "pooled"]
 """The final hidden state of every position, that which stands for the text, or that one pooled."""
 
 
-@dataclass(frozen=True)
-class HeadRow:
-    """Properties of a head that are known from the settings alone."""
-
-    implementation: str
-    """The class that computes it, as ``module:class``."""
-    attribute: str
-    """Prefix of the names of its saved tensors; also an attribute of the model."""
-    title: str
-    """Its name in messages."""
-    reads: Reads
-    is_asked: Callable[[ResolvedModel], bool]
-    """True where a model has it, of whatever kind."""
-    n_parameters: Callable[[ResolvedModel], int]
-    """Counts its parameters where a model has it."""
-    n_products: Callable[[ResolvedModel], int]
-    """Counts the multiply-adds of its matrix products for one state that it reads."""
-    predicts_tokens: bool = False
-    """True where training computes it only where a token is predicted."""
-
-
-def _count_vocabulary(config: ResolvedModel) -> int:
-    width = config.d_embed
-    n_parameters = config.vocab_size if config.head_bias else 0
-    if has_head_projection(config):
-        n_parameters += linear_parameters(config, config.d_model, width)
-    if config.head == "transform":
-        n_parameters += norm_parameters(config, width)
-        n_parameters += learns_beta(config, head_activation(config))
-    if not config.tie_embeddings:
-        n_parameters += config.vocab_size * width
-    return n_parameters
-
-
-def _count_vocabulary_products(config: ResolvedModel) -> int:
-    to_embedding = config.d_model * config.d_embed if has_head_projection(config) else 0
-    return to_embedding + n_classes(config) * config.d_embed
-
-
-def _count_pooler(config: ResolvedModel) -> int:
-    return config.d_model * (config.d_model + 1)
-
-
-def _count_sentence(config: ResolvedModel) -> int:
-    return config.sentence_classes * (config.d_model + 1)
-
-
-def _count_joint_span(config: ResolvedModel) -> int:
-    width = config.d_model
-    start = width + 1
-    end = 2 * width * width + width + norm_parameters(config, width) + width + 1
-    answerable = 2 * width * width + width + width
-    return start + end + answerable
-
-
-def _count_joint_span_products(config: ResolvedModel) -> int:
-    # Of a position: its start, and its end given a start; whether there is an answer is of a text.
-    width = config.d_model
-    return width + 2 * width * width + width
-
-
 def has_head_projection(config: ResolvedModel) -> bool:
     """Return whether a linear map to the width of the output matrix stands before it."""
     return config.head == "transform" or is_factorised(config)
@@ -303,62 +242,152 @@ def n_classes(config: ResolvedModel) -> int:
     return config.vocab_size + (config.max_len if config.softmax == "all" else 0)
 
 
+class HeadRow(ABC):
+    """Properties of a head that are known from the settings alone."""
+
+    implementation: str
+    """The class that computes it, as ``module:class``."""
+    attribute: str
+    """Prefix of the names of its saved tensors; also an attribute of the model."""
+    title: str
+    """Its name in messages."""
+    reads: Reads
+    predicts_tokens = False
+    """True where training computes it only where a token is predicted."""
+
+    @abstractmethod
+    def is_asked(self, config: ResolvedModel) -> bool:
+        """Return whether a model has it, of whatever kind."""
+
+    @abstractmethod
+    def n_parameters(self, config: ResolvedModel) -> int:
+        """Count its parameters where a model has it."""
+
+    @abstractmethod
+    def n_products(self, config: ResolvedModel) -> int:
+        """Count the multiply-adds of its matrix products for one state that it reads."""
+
+
+class _Vocabulary(HeadRow):
+    implementation = "sublayer.model.heads:VocabularyHead"
+    attribute = "head"
+    title = "vocabulary head"
+    reads: Reads = "positions"
+    predicts_tokens = True
+
+    def is_asked(self, config: ResolvedModel) -> bool:
+        return config.head != "none"
+
+    def n_parameters(self, config: ResolvedModel) -> int:
+        width = config.d_embed
+        n_parameters = config.vocab_size if config.head_bias else 0
+        if has_head_projection(config):
+            n_parameters += linear_parameters(config, config.d_model, width)
+        if config.head == "transform":
+            n_parameters += norm_parameters(config, width)
+            n_parameters += learns_beta(config, head_activation(config))
+        if not config.tie_embeddings:
+            n_parameters += config.vocab_size * width
+        return n_parameters
+
+    def n_products(self, config: ResolvedModel) -> int:
+        to_embedding = config.d_model * config.d_embed if has_head_projection(config) else 0
+        return to_embedding + n_classes(config) * config.d_embed
+
+
+class _Pooler(HeadRow):
+    implementation = "sublayer.model.heads:Pooler"
+    attribute = title = "pooler"
+    reads: Reads = "text"
+
+    def is_asked(self, config: ResolvedModel) -> bool:
+        return config.pooler == "tanh"
+
+    def n_parameters(self, config: ResolvedModel) -> int:
+        return config.d_model * (config.d_model + 1)
+
+    def n_products(self, config: ResolvedModel) -> int:
+        return config.d_model**2
+
+
+class _Sentence(HeadRow):
+    implementation = "sublayer.model.heads:SentenceHead"
+    attribute = "sentence_head"
+    title = "sentence head"
+    reads: Reads = "pooled"
+
+    def is_asked(self, config: ResolvedModel) -> bool:
+        return config.sentence_classes > 0
+
+    def n_parameters(self, config: ResolvedModel) -> int:
+        return config.sentence_classes * (config.d_model + 1)
+
+    def n_products(self, config: ResolvedModel) -> int:
+        return config.d_model * config.sentence_classes
+
+
+class _Label(HeadRow):
+    implementation = "sublayer.model.heads:LabelHead"
+    attribute = "label_head"
+    title = "label head"
+    reads: Reads = "pooled"
+
+    def is_asked(self, config: ResolvedModel) -> bool:
+        return config.label_outputs > 0
+
+    def n_parameters(self, config: ResolvedModel) -> int:
+        return config.label_outputs * (config.d_model + 1)
+
+    def n_products(self, config: ResolvedModel) -> int:
+        return config.d_model * config.label_outputs
+
+
+class _Span(HeadRow):
+    implementation = "sublayer.model.heads:SpanHead"
+    attribute = "span_head"
+    title = "span head"
+    reads: Reads = "positions"
+
+    def is_asked(self, config: ResolvedModel) -> bool:
+        return config.span_head == "independent"
+
+    def n_parameters(self, config: ResolvedModel) -> int:
+        return 2 * (config.d_model + 1)
+
+    def n_products(self, config: ResolvedModel) -> int:
+        return 2 * config.d_model
+
+
+class _JointSpan(HeadRow):
+    implementation = "sublayer.model.heads:JointSpanHead"
+    attribute = "joint_span_head"
+    title = "joint span head"
+    reads: Reads = "positions"
+
+    def is_asked(self, config: ResolvedModel) -> bool:
+        return config.span_head == "joint"
+
+    def n_parameters(self, config: ResolvedModel) -> int:
+        width = config.d_model
+        start = width + 1
+        end = 2 * width * width + width + norm_parameters(config, width) + width + 1
+        answerable = 2 * width * width + width + width
+        return start + end + answerable
+
+    def n_products(self, config: ResolvedModel) -> int:
+        # Of a position: its start, and its end given a start; whether there is an answer is of a
+        # text.
+        width = config.d_model
+        return width + 2 * width * width + width
+
+
 HEADS: dict[str, HeadRow] = {
-    "vocabulary": HeadRow(
-        "sublayer.model.heads:VocabularyHead",
-        attribute="head",
-        title="vocabulary head",
-        reads="positions",
-        is_asked=lambda config: config.head != "none",
-        n_parameters=_count_vocabulary,
-        n_products=_count_vocabulary_products,
-        predicts_tokens=True,
-    ),
-    "pooler": HeadRow(
-        "sublayer.model.heads:Pooler",
-        attribute="pooler",
-        title="pooler",
-        reads="text",
-        is_asked=lambda config: config.pooler == "tanh",
-        n_parameters=_count_pooler,
-        n_products=lambda config: config.d_model**2,
-    ),
-    "sentence": HeadRow(
-        "sublayer.model.heads:SentenceHead",
-        attribute="sentence_head",
-        title="sentence head",
-        reads="pooled",
-        is_asked=lambda config: config.sentence_classes > 0,
-        n_parameters=_count_sentence,
-        n_products=lambda config: config.d_model * config.sentence_classes,
-    ),
-    "label": HeadRow(
-        "sublayer.model.heads:LabelHead",
-        attribute="label_head",
-        title="label head",
-        reads="pooled",
-        is_asked=lambda config: config.label_outputs > 0,
-        n_parameters=lambda config: config.label_outputs * (config.d_model + 1),
-        n_products=lambda config: config.d_model * config.label_outputs,
-    ),
-    "span": HeadRow(
-        "sublayer.model.heads:SpanHead",
-        attribute="span_head",
-        title="span head",
-        reads="positions",
-        is_asked=lambda config: config.span_head == "independent",
-        n_parameters=lambda config: 2 * (config.d_model + 1),
-        n_products=lambda config: 2 * config.d_model,
-    ),
-    "joint_span": HeadRow(
-        "sublayer.model.heads:JointSpanHead",
-        attribute="joint_span_head",
-        title="joint span head",
-        reads="positions",
-        is_asked=lambda config: config.span_head == "joint",
-        n_parameters=_count_joint_span,
-        n_products=_count_joint_span_products,
-    ),
+    "vocabulary": _Vocabulary(),
+    "pooler": _Pooler(),
+    "sentence": _Sentence(),
+    "label": _Label(),
+    "span": _Span(),
+    "joint_span": _JointSpan(),
 }
 """By name, in the order of their computation: what reads the pooler's output stands after it."""
 

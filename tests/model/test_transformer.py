@@ -226,6 +226,18 @@ class Tags(Linear):
         return super().forward(states)
 
 
+class TagsRow(HeadRow):
+    implementation, attribute, title, reads = f"{__name__}:Tags", "tags", "tags", "positions"
+
+    def is_asked(self, config):
+        return True
+
+    def n_parameters(self, config):
+        return 3 * config.d_model
+
+    n_products = n_parameters
+
+
 def run(model, tokens, mask=None):
     if model.config.kind == "encoder-decoder":
         return model(TOKENS[:1].expand(len(tokens), -1), target=tokens, target_mask=mask)
@@ -237,10 +249,7 @@ def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(kind, tmp_path, monk
     fields = {"pooler": "tanh", "sentence_classes": 2}
     assert list(random_model(kind=kind).heads) == ["vocabulary"]
     assert list(random_model(kind=kind, **fields).heads) == ["vocabulary", "pooler", "sentence"]
-    row = {"attribute": "tags", "title": "tags", "reads": "positions"}
-    row |= dict.fromkeys(("n_parameters", "n_products"), lambda config: 3 * config.d_model)
-    row["is_asked"] = lambda config: True
-    monkeypatch.setitem(HEADS, "tags", HeadRow(f"{__name__}:Tags", **row))
+    monkeypatch.setitem(HEADS, "tags", TagsRow())
     model = random_model(kind=kind, **fields).float()
     assert parameter_roles(model)["tags.weight"] == "matrix"
     n_parameters = sum(each.numel() for each in model.parameters())
