@@ -1,7 +1,7 @@
 """Runs and models: trained, opened, loaded, built, listed, imported, exported, reported."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -230,7 +230,7 @@ class Run(dict[str, Any]):
             )
         lines += [f"watched: {line}" for line in describe_watched(family, valid)]
         if "loss" in valid:
-            lines += last_losses(self.path, valid["loss"])
+            lines += last_losses(self.metrics, valid["loss"])
         wrapped = [hanging(line, "", "  ") for line in lines]
         return searchable("\n".join([*wrapped, f"model and record: {as_typed(str(self.path))}"]))
 
@@ -249,20 +249,22 @@ class Run(dict[str, Any]):
         return page(*parts)
 
 
-def last_losses(folder: Path, best: float) -> list[str]:
-    """Describe the end of training: the last losses, and the gap of validation to training loss."""
-    from sublayer.study.comparisons import LOSS, read_curves
+def last_losses(lines: Sequence[Mapping[str, Any]], best: float) -> list[str]:
+    """Describe the end of training: the last losses, and the gap of validation to training loss.
 
-    # For any seed: it does not matter here.
-    validation, trained = read_curves(0, folder, [LOSS])
-    if trained is None or LOSS not in validation:
+    ``lines`` are the measures of training, ``best`` is the lowest validation loss.
+    """
+    from sublayer.training.log import mean_losses
+
+    trained = [mean for _, mean in mean_losses(lines)]
+    losses = [line["loss"] for line in lines if line["kind"] == "valid" and "loss" in line]
+    if not trained or not losses:
         return []
-    valid = validation[LOSS].values[-1]
-    gap = valid - trained.values[-1]
+    valid, gap = losses[-1], losses[-1] - trained[-1]
     worse = f", {valid - best:.4f} above the best" if valid > best else ""
     return [
-        f"at the end: valid {valid:.4f}{worse}; train {trained.values[-1]:.4f} nats over the steps "
-        f"since the evaluation before, so that valid is {abs(gap):.4f} "
+        f"at the end: valid {valid:.4f}{worse}; train {trained[-1]:.4f} nats over the steps since "
+        f"the evaluation before, so that valid is {abs(gap):.4f} "
         f"{'above' if gap >= 0 else 'below'} it"
     ]
 

@@ -44,7 +44,7 @@ CORPORA = (
     "c4",
     INTRINSIC,
 )
-"""How each is read is in ``CORPORA`` of ``sublayer/data/corpora/named.py``, by its name."""
+"""How each is read is in ``CORPORA`` of ``sublayer/data/corpora.py``, by its name."""
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b", "c4")
 """Corpora whose split their publishers fix, or the papers that use them."""
 RECORD_CORPORA = ("wikipedia", "bookcorpus", "c4")

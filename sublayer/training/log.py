@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -65,6 +65,30 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [content for _, content in _lines(path) if content is not None]
+
+
+def mean_losses(lines: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], float]]:
+    """Pair evaluations with the mean training loss, in nats, over the steps since the one before.
+
+    ``lines`` are those of ``read_metrics``; an evaluation without a step of training before it is
+    left out.
+    """
+    means = []
+    begin = 0
+    for line in lines:
+        if line["kind"] != "valid":
+            continue
+        # A logged line is the mean over the steps since the previous line.
+        total, previous = 0.0, begin
+        for logged in lines:
+            is_trained = logged["kind"] == "train" and "loss" in logged
+            if is_trained and previous < logged["step"] <= line["step"]:
+                total += logged["loss"] * (logged["step"] - begin)
+                begin = logged["step"]
+        if begin > previous:
+            means.append((line, total / (begin - previous)))
+        begin = line["step"]
+    return means
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:

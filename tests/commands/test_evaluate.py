@@ -22,6 +22,7 @@ from sublayer.model.model_folder import save_model
 from sublayer.objective.supervised.answering import Answerer
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.submissions import read_test_set
+from sublayer.training.log import read_metrics
 from tests.breadth import rows
 from tests.commands.conftest import SHORT, finetuned
 from tests.commands.reviews import reviews, write_csv
@@ -416,7 +417,7 @@ def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_pat
     lines = [line(*each) for each in (*losses, ("train", 21, 4.2), ("valid", 21, 2.5))]
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     # (10 x 2 + 1 x 4.2) / 11
-    (found,) = last_losses(tmp_path, 2.25)
+    (found,) = last_losses(read_metrics(tmp_path / "metrics.jsonl"), 2.25)
     assert re.findall(r"[\d.]+", found) == ["2.5000", "0.2500", "2.2000", "0.3000"]
 
 
