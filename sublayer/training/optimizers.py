@@ -430,46 +430,45 @@ class Adafactor(Optimizer):
 
     def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
-            parameters = [tensor for tensor in group["params"] if tensor.grad is not None]
-            for alike in _alike(parameters, self.division):
-                yield self._update(alike, group["lr"], group["n_axes"])
+            # Parameters of one shape and sharding together, identically in all processes.
+            by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    layout = self.division.shape(parameter), self.division.axis(parameter)
+                    by_layout.setdefault(layout, []).append(parameter)
+            for (shape, _), alike in by_layout.items():
+                part = CPU_UPDATE_PART if alike[0].device.type == "cpu" else GPU_UPDATE_PART
+                n_together = max(1, part // math.prod(shape))
+                for start in range(0, len(alike), n_together):
+                    together = alike[start : start + n_together]
+                    yield self._update(together, group["lr"], group["n_axes"])
 
     def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> Exchanging[None]:
         """Update parameters of one shape together."""
         for parameter in parameters:
-            self._begin(parameter)
+            state, shape = self.state[parameter], self.division.shape(parameter)
+            for name, axes in self.config.mean_axes(shape).items():
+                if name not in state:
+                    state[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
         directions = yield from self._directions(parameters)
         factors = yield from self._factors(parameters, directions, n_axes)
         torch._foreach_addcmul_(parameters, directions.unbind(), factors, value=-lr)
 
-    def _begin(self, parameter: Tensor) -> None:
-        state = self.state[parameter]
-        for name, axes in self.config.mean_axes(self.division.shape(parameter)).items():
-            if name not in state:
-                state[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
-
     def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:
-        """Compute ``u`` of each parameter, in one new tensor."""
+        """Compute ``u`` of each parameter, in one new tensor.
+
+        Where columns are sharded, a process has a part of each row's sum, and vice versa.
+        """
+        shape, axis = self.division.shape(parameters[0]), self.division.axis(parameters[0])
         gradient = _stack([tensor.grad for tensor in parameters if tensor.grad is not None])
         steps = count_steps(self.state, parameters) + self.config.decay_offset
         new_shares = steps**-self.config.decay_exponent  # [n]: weight of the new term in a mean
         new_shares = new_shares.to(gradient.dtype)
-        if not self.config.is_factored(self.division.shape(parameters[0])):
-            return self._divide(parameters, gradient, new_shares)
-        rows, columns = yield from self._mean_squares(parameters, gradient, new_shares)
-        directions = gradient * rows.rsqrt_().unsqueeze(-1)
-        return directions.mul_(columns.rsqrt().unsqueeze(-2))
-
-    def _mean_squares(
-        self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor
-    ) -> Exchanging[tuple[Tensor, Tensor]]:
-        """Update row and column means; return row means over their mean, and column means.
-
-        Where columns are sharded, a process has a part of each row's sum, and vice versa.
-        """
-        n_rows, n_columns = self.division.shape(parameters[0])[-2:]
-        axis = self.division.axis(parameters[0])
         squares = gradient.square()
+        if not self.config.is_factored(shape):
+            means = self._average("exp_avg_sq", parameters, squares.add_(_EPS), new_shares)
+            return torch.rsqrt(means, out=squares).mul_(gradient)
+        n_rows, n_columns = shape[-2:]
         new_rows, new_columns = squares.sum(-1), squares.sum(-2)
         del squares  # as large as the gradient
         new_rows /= n_columns
@@ -481,12 +480,8 @@ class Adafactor(Optimizer):
         if axis == -2:
             new_columns, mean = yield [new_columns, mean]
         columns = self._average("exp_avg_sq_col", parameters, new_columns.add_(_EPS), new_shares)
-        return rows / mean, columns
-
-    def _divide(self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor) -> Tensor:
-        squares = gradient.square().add_(_EPS)
-        means = self._average("exp_avg_sq", parameters, squares, new_shares)
-        return torch.rsqrt(means, out=squares).mul_(gradient)
+        directions = gradient * (rows / mean).rsqrt_().unsqueeze(-1)
+        return directions.mul_(columns.rsqrt().unsqueeze(-2))
 
     def _average(
         self, name: str, parameters: list[Tensor], new: Tensor, new_shares: Tensor
@@ -509,19 +504,6 @@ class Adafactor(Optimizer):
         if not self.config.parameter_scale:
             return torch._foreach_reciprocal(divisors)
         return torch._foreach_div(at_least_smallest(scales), divisors)
-
-
-def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor]]:
-    """Group parameters of one shape and sharding by update, identically in all processes."""
-    by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
-    for parameter in parameters:
-        layout = division.shape(parameter), division.axis(parameter)
-        by_layout.setdefault(layout, []).append(parameter)
-    for (shape, _), alike in by_layout.items():
-        part = CPU_UPDATE_PART if alike[0].device.type == "cpu" else GPU_UPDATE_PART
-        n_together = max(1, part // math.prod(shape))
-        for start in range(0, len(alike), n_together):
-            yield alike[start : start + n_together]
 
 
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
