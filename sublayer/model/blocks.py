@@ -229,7 +229,7 @@ take as long with AVX2; with AVX-512 whole rows stay faster (benchmarks/kernel_c
 
 
 class GateMaps(nn.LSTM):
-    """PyTorch's LSTM of one layer, with unset weights: see init.py.
+    """PyTorch's LSTM of one layer, with unset weights: see parameters.py.
 
     ``i, f, o = sigmoid(W x + U h + b)`` each, ``g = tanh(W x + U h + b)``, ``c = f c + i g``, ``h =
     o tanh(c)``; b is the sum of two vectors, as cuDNN has them (Hochreiter and Schmidhuber 1997,

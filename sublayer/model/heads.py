@@ -181,55 +181,43 @@ class Pooler(nn.Module):
         return torch.tanh(self.linear(text))
 
 
-class SentenceHead(Linear):
-    """Classify text pairs: class 1, or a single positive logit, means that B does not follow A.
-
-    It has one or two classes, ``config.sentence_classes``.
-    """
+class LinearHead(Linear):
+    """A linear map of states, with a bias; the embedding matrix is ignored."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
-
-    def __init__(self, config: ResolvedModel) -> None:
-        super().__init__(config.d_model, config.sentence_classes, bias=True)
 
     def forward(
         self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows C"]:
-        """Compute the logits of texts from their vectors; the embedding matrix is ignored."""
+        """Compute the outputs of each state."""
         return super().forward(x)
 
 
-class LabelHead(Linear):
-    """Answer a task from a text's vector; outputs: ``config.label_outputs``."""
+class SentenceHead(LinearHead):
+    """Classify text pairs: class 1, or a single positive logit, means that B does not follow A.
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
+    It reads their vectors, and has one or two classes, ``config.sentence_classes``.
+    """
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__(config.d_model, config.sentence_classes, bias=True)
+
+
+class LabelHead(LinearHead):
+    """Answer a task from a text's vector; outputs: ``config.label_outputs``."""
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config.d_model, config.label_outputs, bias=True)
 
-    def forward(
-        self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
-    ) -> Float[Tensor, "*rows L"]:
-        """Compute the outputs of texts from their vectors; the embedding matrix is ignored."""
-        return super().forward(x)
 
-
-class SpanHead(Linear):
+class SpanHead(LinearHead):
     """Score each position as the start and as the end of an answer (Devlin et al. 2019, sec. 4.2).
 
     Both are independent.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
-
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config.d_model, 2, bias=True)
-
-    def forward(
-        self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
-    ) -> Float[Tensor, "*rows 2"]:
-        """Compute two logits per position; the embedding matrix is ignored."""
-        return super().forward(x)
 
 
 class Classifier(nn.Module):

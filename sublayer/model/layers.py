@@ -26,8 +26,8 @@ def load_class(implementation: str) -> Any:
 class Linear(nn.Module):
     """Multiply by a matrix ``[d_out, d_in]`` and add a bias, if any.
 
-    Weights start unset: see init.py. ``ends_branch`` marks the map that writes a sub-layer's output
-    into the residual stream.
+    Weights start unset: see parameters.py. ``ends_branch`` marks the map that writes a sub-layer's
+    output into the residual stream.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "bias"}
