@@ -61,8 +61,8 @@ from sublayer.data.tasks.batches import of_tasks
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores
+from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.registry import TASKS, locate_files, read_split
-from sublayer.tasks.words import predict_by_words
 from sublayer.training.world import World
 
 SCRIPT = Path(__file__).resolve()
@@ -163,7 +163,7 @@ def _words(data: str) -> float:
     task = TASKS[TASK]
     found = locate_files(task, data)
     train, dev = (read_split(task, name, found[name]).examples for name in ("train", "dev"))
-    return _timed(lambda: predict_by_words(task, train, dev))
+    return _timed(lambda: BASELINES["words"].predict(task, train, dev))
 
 
 def _train(options: argparse.Namespace, setups: list[FinetuneSetup], rounds: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose
 from sublayer.system.machine import check_device
 from sublayer.system.stages import stage
-from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec
+from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.text_model import TextModel
 
 RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (

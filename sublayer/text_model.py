@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sublayer.data.tokenizers.base import Tokenizer
     from sublayer.model.transformer import Transformer
-    from sublayer.tasks.spec import TaskSpec
+    from sublayer.tasks.registry import TaskSpec
 
 
 @dataclass(eq=False)

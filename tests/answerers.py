@@ -13,9 +13,8 @@ from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import task_split
 from sublayer.model.transformer import compose
 from sublayer.objective.families import family
-from sublayer.objective.supervised.batches import row_rule
-from sublayer.tasks.registry import TASKS
-from sublayer.tasks.spec import TaskSpec
+from sublayer.objective.supervised.heads import row_rule
+from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.tasks.task import Example
 
 LEXICON = [f"w{number}" for number in range(40)]

@@ -27,9 +27,9 @@ from sublayer.runs import lengthening
 from sublayer.study.stage_recipes import find_keys
 from sublayer.suite.evaluate import _measured
 from sublayer.system.terminal import Stream
+from sublayer.tasks.predicting import write_answers
 from sublayer.tasks.records import Record
 from sublayer.tasks.submissions import write_submission
-from sublayer.tasks.writers import WRITERS
 from sublayer.training.checkpoints import _headers
 
 AT, BELOW = "<file>", "<file>/a"
@@ -65,7 +65,8 @@ def not_utf8(path):
 def mixed(path):
     asked = Having(kind="jsonl", path=path, names=["a"])
     rows = [(Having(values={"a": value}), None) for value in (1, "text")]
-    WRITERS["parquet"](io.BytesIO(), asked, Having(added=[], cells=lambda named: {}), rows)
+    columns = Having(added=[], cells=lambda named: {})
+    write_answers(io.BytesIO(), "parquet", asked, columns, rows)
 
 
 def removed(path):
@@ -99,7 +100,7 @@ ROWS = {
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
         ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
-        ("tasks.releases.Release._fetch", b"", (Having(files=()), BELOW), "cannot write"),
+        ("tasks.finding.Release._fetch", b"", (Having(files=()), BELOW), "cannot write"),
         (partial(train_pieces, vocab_size=9), None, (map(failing(DataError("2")), [1]),), "2"),
         ("tasks.finding.entries", b"", (AT,), "cannot be read"),
         (removed, b"text\n", (AT,), "cannot read"),

@@ -85,12 +85,12 @@ class Finetuned(Result):
         }
 
     def __str__(self) -> str:
-        from sublayer.objective.supervised.rendering import (
+        from sublayer.objective.supervised.scores import (
+            REMEDY,
             render_averages,
             render_baselines,
             render_reports,
         )
-        from sublayer.objective.supervised.scores import REMEDY
         from sublayer.tasks.scoring import points
 
         result = self.to_dict()

@@ -178,9 +178,9 @@ def evaluate(
     if choose is not None and len(runs) == 1:
         raise ConfigError("--choose chooses members among several runs: name them")
     with stage("starting PyTorch"):
-        from sublayer.objective.supervised.ensemble import find_members
-        from sublayer.objective.supervised.ensemble_evaluation import evaluate_ensemble
-        from sublayer.objective.supervised.rendering import render_tasks
+        from sublayer.objective.supervised.answering import find_members
+        from sublayer.objective.supervised.evaluation import evaluate_ensemble
+        from sublayer.objective.supervised.scores import render_tasks
         from sublayer.runs.texts import ScoredText
 
     if len(runs) > 1:

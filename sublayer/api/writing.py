@@ -6,15 +6,7 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from sublayer.api.arguments import (
-    Average,
-    BeamSearch,
-    Decoding,
-    Device,
-    Model,
-    as_paths,
-    loaded,
-)
+from sublayer.api.arguments import Average, BeamSearch, Decoding, Device, Model, as_paths, loaded
 from sublayer.api.results import Result, html_table, page, prose
 from sublayer.config.table import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
@@ -546,7 +538,7 @@ def predict(
     ``top_k``, ``top_p`` and ``seed``. Raises ConfigError for a model that answers no task, or
     another task than the rest, and DataError for any other row.
     """
-    from sublayer.objective.supervised.answering import predict_rows_by
+    from sublayer.objective.supervised.answering import predict_rows
 
     answerer = load_answerer(
         run,
@@ -558,7 +550,7 @@ def predict(
         dtype=dtype,
         **decoding,
     )
-    return predict_rows_by(answerer, rows)
+    return predict_rows(answerer, rows)
 
 
 def load_answerer(
@@ -580,8 +572,7 @@ def load_answerer(
     with stage("starting PyTorch"):
         import torch
 
-        from sublayer.objective.supervised.answering import Answerer
-        from sublayer.objective.supervised.ensemble import find_members
+        from sublayer.objective.supervised.answering import Answerer, find_members
         from sublayer.objective.supervised.text import WRITING_OPTIONS, Writing
 
     writes = length_penalty is not None or any(x is not None for x in decoding.values())

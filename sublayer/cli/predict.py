@@ -30,21 +30,21 @@ from sublayer.system.processes import n_launched
 from sublayer.system.stages import display, note, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (
+    AnswerColumns,
     AskedFile,
     FileKind,
     NamedPrediction,
     ToldColumns,
-    answer_columns,
+    check_out,
     kind_of,
     read_asked,
+    write_answers,
 )
 from sublayer.tasks.submissions import ARCHIVE, NOTES
-from sublayer.tasks.writers import WRITERS, check_out
 
 if TYPE_CHECKING:
     from sublayer.objective.supervised.answering import Answerer
-    from sublayer.tasks.predicting import AskedRow
-    from sublayer.tasks.writers import Answered
+    from sublayer.tasks.predicting import Answered, AskedRow
 
 _FLUSHED_ROWS = 256
 _READ_BYTES = 1 << 16
@@ -236,7 +236,7 @@ def _write_answers(
 
     for line in asked.notes:
         note(line)
-    columns = answer_columns(
+    columns = AnswerColumns(
         answerer.task, asked.names, asked.choice_names, is_written=answerer.is_written
     )
     n_rows = n_outside = n_unanswered = 0
@@ -262,7 +262,7 @@ def _write_answers(
     opened = nullcontext(_StandardOutput()) if out is None else new_file(out)
     with opened as stream, stage("answering"):
         try:
-            WRITERS[kind](stream, asked, columns, answered())
+            write_answers(stream, kind, asked, columns, answered())
         except KeyboardInterrupt:
             stream.flush()
             raise Interrupted(f"interrupted after {count(n_rows, 'row')}") from None

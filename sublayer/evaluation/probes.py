@@ -31,8 +31,8 @@ from sublayer.tasks.probes import (
     best_threshold,
     check_names,
 )
+from sublayer.tasks.published import Found
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
-from sublayer.tasks.rows import Found
 from sublayer.tasks.scoring import score
 from sublayer.tasks.task import Example, Task
 from sublayer.text_model import TextModel

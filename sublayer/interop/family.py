@@ -30,7 +30,7 @@ from sublayer.interop.tokenizers import read_tokenizer
 from sublayer.interop.weight_map import BlockNames, Pair, pair_blocks, pair_linear
 from sublayer.tasks.own_table import METRICS
 from sublayer.tasks.own_table import NAME as TABLE
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TaskSpec
 from sublayer.tasks.task import Kind, Task
 
 Answers = Literal["tokens", "labels", "choices", "spans"]

@@ -53,8 +53,8 @@ from sublayer.interop.weight_map import (
     with_weights,
 )
 from sublayer.model.model_folder import describe_conversion
-from sublayer.objective.supervised.loss import BIAS, WEIGHT, from_numbers, to_numbers
-from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec, spec_files
+from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
+from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec, spec_files
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
 

@@ -41,7 +41,7 @@ from sublayer.objective.evaluation import (
 from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 
 _PREFIX = "objective.classifiers."

@@ -20,8 +20,8 @@ from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.metric import Metric
 from sublayer.tasks.probes import PROBES
+from sublayer.tasks.registry import TaskSpec
 from sublayer.tasks.scoring import points
-from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
 
 Scores = Mapping[str, Any]

@@ -40,7 +40,7 @@ from sublayer.objective.targets import (
     nats_of_rows,
 )
 from sublayer.tables import table
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 
 

@@ -19,10 +19,9 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
-from sublayer.objective.supervised.answering import Answerer
-from sublayer.objective.supervised.batches import AskedSplit, recipe_rule
-from sublayer.objective.supervised.ensemble import check_members, find_members
+from sublayer.objective.supervised.answering import Answerer, check_members, find_members
 from sublayer.objective.supervised.evaluation import trained_examples
+from sublayer.objective.supervised.heads import AskedSplit, recipe_rule
 from sublayer.objective.supervised.scores import (
     BaselineScores,
     PartReport,
@@ -38,8 +37,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.system.machine import choose_device
 from sublayer.system.processes import is_first_launched
 from sublayer.system.stages import stage
-from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TASKS, TaskSpec, find_files, locate_files, read_split
 from sublayer.tasks.submissions import (
     SUBMITTED,
     Answers,

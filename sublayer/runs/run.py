@@ -41,7 +41,7 @@ from sublayer.runs.session import Place, Session, assemble, prepare_data
 from sublayer.runs.start_check import check_start
 from sublayer.system.machine import PeakMemory, choose_device
 from sublayer.system.stages import say_nothing, stage
-from sublayer.tasks.spec import spec_files
+from sublayer.tasks.registry import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import Progress, ShownProgress, SilentProgress
 from sublayer.training.loop import Evaluate, Loop, MinutesPlan, PaceChanged, Replanned

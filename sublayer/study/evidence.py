@@ -14,7 +14,7 @@ from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.files.parsing import Number, Typed, read_typed
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.scores import SCORE, moved_by
+from sublayer.objective.supervised.scores import SCORE
 from sublayer.statistics.covariance import (
     FEWEST_DOCUMENTS,
     FEWEST_UNITS,
@@ -196,7 +196,9 @@ def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
         return column.metric.from_items
     table, _, usual = column.key.partition(":")
     is_kept = table and not table.startswith(BEST)
-    return moved_by(metric or usual or SCORE, table) if is_kept else None
+    score = metric or usual or SCORE
+    # The sum of the examples' derivatives is the score's movement, not the score.
+    return FromItems(table, lambda sums: float(sums[score])) if is_kept else None
 
 
 def arm_scores(

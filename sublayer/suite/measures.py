@@ -77,8 +77,7 @@ from sublayer.study.results import Cell
 from sublayer.study.study_file import flatten
 from sublayer.suite.file import PairsTable, ProbesTable, TasksTable, TextTable
 from sublayer.tasks.probes import PROBES, Settings
-from sublayer.tasks.registry import TASKS, cached_folder, find_files
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TASKS, TaskSpec, cached_folder, find_files
 from sublayer.text_model import TextModel
 from sublayer.training.speed import timed
 

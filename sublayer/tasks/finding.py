@@ -1,12 +1,24 @@
-"""Location of the files of a task's splits, by publishers' and the hub's names."""
+"""Files of a task: publishers' and the hub's names, and releases to download.
+
+Source of the addresses and sums in the rows of tasks: huggingface/datasets at 040102f,
+``dataset_infos.json`` of glue, super_glue, squad, squad_v2, snli, race and scitail.
+"""
 
 import re
+import shutil
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import Download, cache_folder, fetch
 from sublayer.files.lines import PACKED_TABLES, archived_name
+from sublayer.files.storage import new_folder, remove_abandoned
+from sublayer.system.stages import stage
 
 _SPLITS = {
     "train": "train", "training": "train", "test": "test", "testing": "test",
@@ -185,32 +197,26 @@ def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tupl
     """Return the files of each split in a folder: all, or those with the task's name."""
     files: dict[tuple[str, int], list[Path]] = {}
     for path in entries(folder):
-        for split, suffix, file in _candidates(path, layout, is_own=is_own):
+        name = _FINDING_PACKED.sub("", path.name.lower())
+        suffix, parts = Path(name).suffix, [path]
+        if path.is_dir():
+            # Such as train/0000.parquet.
+            split = _split_of(name, layout, is_own=is_own) if is_own else ""
+            suffix, parts = ".parquet", sorted(path.glob("*.parquet"))
+            if suffix not in layout.suffixes:
+                continue
+        else:
+            split = _of_name(layout.own, name) or _of_name(layout.joint, name)
+            if not split and suffix in layout.suffixes:
+                split = _split_of(_SHARD.sub("", Path(name).stem), layout, is_own=is_own)
+        if split and parts:
             ranks = (*layout.suffixes, suffix)  # a file with another name may end otherwise
-            files.setdefault((split, ranks.index(suffix)), []).append(file)
+            files.setdefault((split, ranks.index(suffix)), []).extend(parts)
     by_split: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
         joint = [path for path in files[split, rank] if _of_name(layout.joint, path.name.lower())]
         by_split.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
     return by_split
-
-
-def _candidates(path: Path, layout: FileLayout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:
-    """Return split, kind and path of the task's file, or of a folder's files."""
-    name = _FINDING_PACKED.sub("", path.name.lower())
-    if path.is_dir():
-        # Such as train/0000.parquet.
-        split = _split_of(name, layout, is_own=is_own) if is_own else ""
-        if split and ".parquet" in layout.suffixes:
-            for part in sorted(path.glob("*.parquet")):
-                yield split, ".parquet", part
-        return
-    stem, suffix = Path(name).stem, Path(name).suffix
-    split = _of_name(layout.own, name) or _of_name(layout.joint, name)
-    if not split and suffix in layout.suffixes:
-        split = _split_of(_SHARD.sub("", stem), layout, is_own=is_own)
-    if split:
-        yield split, suffix, path
 
 
 def _of_name(splits: Mapping[str, str], name: str) -> str:
@@ -233,3 +239,103 @@ def one_copy(paths: list[Path]) -> tuple[Path, ...]:
     parts = [path for path in paths if _SHARD.search(path.name) or path.stem.isdigit()]
     whole = sorted(set(paths) - set(parts), key=lambda path: (len(path.name), path.name))
     return tuple(whole[:1] or parts)
+
+
+_ARCHIVES = (".zip", ".tar.gz")
+_MOST_BYTES = 8 << 30
+_BLOCK_BYTES = 1 << 20
+_Member = tuple[str, int, IO[bytes]]
+
+
+@dataclass(frozen=True)
+class Release:
+    """The files that a task is published in; several tasks may share them."""
+
+    folder: str
+    """Folder in the cache, below the folder of all tasks."""
+    files: tuple[Download, ...]
+    keeps: str = r"[^/]+/[^/]+\.(tsv|jsonl)"
+    """A pattern of the paths in an archive that are kept."""
+
+    @classmethod
+    def of(cls, folder: str, sums: Mapping[str, str], **keeps: str) -> "Release":
+        """Return the release of files, by their addresses, with their SHA-256."""
+        # The sums are of one time: a mirror's archive, or a mended one, may have another.
+        files = (Download(url, None, "sha256", sha, may_differ=True) for url, sha in sums.items())
+        return cls(folder, tuple(files), **keeps)
+
+    def path(self, cache: Path | None) -> Path:
+        """Return the folder of the files in the cache, whether it is there or not."""
+        return cache_folder(cache) / "tasks" / self.folder
+
+    def fetched(self, title: str, cache: Path | None) -> Path:
+        """Return the folder of the files in the cache, downloaded where they are not there.
+
+        Raises DataError, with the addresses to fetch, where a task of a ``title`` cannot be
+        downloaded.
+        """
+        folder = self.path(cache)
+        if folder.is_dir():
+            return folder
+        try:
+            self._fetch(folder)
+        except DataError as error:
+            urls = ", ".join(file.url for file in self.files)
+            raise DataError(
+                f"{title} is not in the cache, and {error}. By hand: fetch {urls}, unpack what is "
+                "packed, and name the folder (finetune --data DIR, evaluate --path DIR)"
+            ) from error
+        return folder
+
+    def _fetch(self, folder: Path) -> None:
+        try:
+            remove_abandoned(folder.parent)
+            with new_folder(folder) as unfinished:
+                for download in self.files:
+                    name = download.url.rpartition("/")[2]
+                    path = fetch(download, unfinished / name)
+                    if name.endswith(_ARCHIVES):
+                        _extract(path, self.keeps, unfinished)
+                        path.unlink()
+        except OSError as error:
+            if not folder.is_dir():  # that is, no other process was quicker
+                raise DataError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _extract(archive: Path, keeps: str, target: Path) -> None:
+    """Extract the files of an archive that are wanted; raise DataError where there are none."""
+    n_files = 0
+    n_bytes = 0
+    try:
+        with stage(f"extracting {archive.name}"):
+            for name, size, content in _members(archive):
+                parts = PurePosixPath(name).parts
+                if not re.fullmatch(keeps, name) or any(part[0] in "._/" for part in parts):
+                    continue
+                n_files += 1
+                n_bytes += size
+                if n_bytes > _MOST_BYTES:
+                    raise DataError(f"{archive.name} becomes more than {_MOST_BYTES >> 30} GiB")
+                path = target.joinpath(*parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with content, path.open("xb") as file:
+                    shutil.copyfileobj(content, file, _BLOCK_BYTES)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError) as error:
+        raise DataError(f"{archive.name} is a damaged archive ({error})") from error
+    if not n_files:
+        raise DataError(f"{archive.name} holds none of the files that it is known for")
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    """Open the files of an archive, one after another, with their names and sizes."""
+    if archive.name.endswith(".zip"):
+        with zipfile.ZipFile(archive) as packed:
+            for member in packed.infolist():
+                if not member.is_dir():
+                    yield member.filename, member.file_size, packed.open(member)
+        return
+    with tarfile.open(archive) as tar:
+        for entry in tar:
+            content = tar.extractfile(entry) if entry.isfile() else None
+            if content is not None:
+                yield entry.name, entry.size, content

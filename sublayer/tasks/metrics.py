@@ -19,8 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.system.extras import extra_module
-from sublayer.tasks.scripts import UNSPACED
 from sublayer.tasks.task import Example, Prediction, answer_text
+
+OTHER_ENDS = (
+    "。｡！？．﹒﹖﹗"  # wide
+    "։׃؟۔܀܁܂߹।॥၊။።፧፨។៕᠃᠉᥄᥅᱾᱿꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫‼‽⁇⁈⁉⸮⸼"
+)
+"""Marks that end sentences in scripts other than Latin, Greek and Cyrillic.
+
+Source: the marks of spaCy's sentencizer, those of Khmer and Hebrew added."""
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u3190-\u9fff\uf900-\ufaff"
+    "\ufe30-\ufe4f\uff01-\uff9f\U00020000-\U0003ffff"
+)
+"""Ranges of characters, for a regular expression, that are written without spaces between words.
+
+Thai, Lao, Tibetan, Burmese, Khmer; Chinese and Japanese with their punctuation; not Hangul."""
 
 Numbers = NDArray[np.float64]
 Predictions = Sequence[Prediction | None]
@@ -512,15 +526,14 @@ class RougeWords:
 
     def tokenize(self, text: str) -> list[str]:
         """Return the words of a text."""
-        words = "".join(map(_rouge_character, unicodedata.normalize("NFC", text.lower())))
+        words = ""
+        for character in unicodedata.normalize("NFC", text.lower()):
+            category = unicodedata.category(character)
+            if category[0] in "LMN":
+                words += f" {character} " if _UNSPACED.match(character) else character
+            elif category != "Cf":
+                words += " "
         return words.split()
-
-
-def _rouge_character(character: str) -> str:
-    category = unicodedata.category(character)
-    if category[0] not in "LMN":
-        return "" if category == "Cf" else " "
-    return f" {character} " if _UNSPACED.match(character) else character
 
 
 def check_text_metrics() -> None:

@@ -1,11 +1,13 @@
 """A user's table as a task: columns, files, labels, examples."""
 
+import math
+import string
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
@@ -13,18 +15,13 @@ from sublayer.files.storage import describe_absence, expanded
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, unpacked_name
 from sublayer.tasks.metrics import check_text_metrics
-from sublayer.tasks.reading import (
+from sublayer.tasks.published import (
+    Found,
+    PlacedAnswer,
     ReadSplit,
-    choice_of,
     is_blank,
-    is_unanswerable,
     kept_answers,
-    number_of,
-    same_number,
-    sorted_words,
-    spans_of,
-    texts_of,
-    word_of,
+    place_answer,
 )
 from sublayer.tasks.records import (
     Record,
@@ -35,8 +32,6 @@ from sublayer.tasks.records import (
     sheets_note,
     suffix_of,
 )
-from sublayer.tasks.registry import find_files, read_split
-from sublayer.tasks.rows import Found
 from sublayer.tasks.task import Answer, Example, Kind, Task
 
 ROLES = (
@@ -155,18 +150,11 @@ def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Ow
     return OwnTable(path, **values)
 
 
-class OwnRows(NamedTuple):
-    """The rows of a file."""
-
-    records: Iterator[Record]
-    note: str = ""
-    """Note on how quotes were read, or on the sheet; empty where there is no choice."""
-    is_quoted: bool = False
-    """True where quotes stand around fields."""
-
-
-def read_own(path: Path, suffix: str = "") -> OwnRows:
+def read_own(path: Path, suffix: str = "") -> tuple[Iterator[Record], str, bool]:
     """Read the rows of a file of any kind; ``suffix`` is the one that it should have.
+
+    Return them with a note on how quotes were read, or on the sheet, empty where there is no
+    choice, and whether quotes stand around fields.
 
     Of TSV quotes are those of CSV, around fields, where all rows have their columns so; unless all
     have them too where quotes are text, and there are more rows: then a quote would have joined
@@ -176,21 +164,115 @@ def read_own(path: Path, suffix: str = "") -> OwnRows:
     """
     suffix = suffix or suffix_of(path)
     if suffix == ".xlsx":
-        return OwnRows(read_records(path), sheets_note(path))
+        return read_records(path), sheets_note(path), False
     if suffix != ".tsv":
-        return OwnRows(read_records(path))
+        return read_records(path), "", False
     as_text = list(read_records(path, ".tsv"))
     cells = (text for row in as_text for text in (*row.values, *row.values.values()))
     if not any(text.startswith('"') for text in cells):
-        return OwnRows(iter(as_text))
+        return iter(as_text), "", False
     try:
         as_csv = list(read_csv(path, "\t"))
     except DataError:
         as_csv = []
     is_whole = as_csv and not any(row.problem for row in as_csv)
     if is_whole and (len(as_csv) == len(as_text) or any(row.problem for row in as_text)):
-        return OwnRows(iter(as_csv), f"{path}: quotes stand around fields, as in CSV", True)
-    return OwnRows(iter(as_text), f"{path}: quotes are text")
+        return iter(as_csv), f"{path}: quotes stand around fields, as in CSV", True
+    return iter(as_text), f"{path}: quotes are text", False
+
+
+SEVERAL = "an answer that its passage has in several places: the first of them"
+"""Repair of an answer without a place."""
+
+
+def word_of(value: Any, where: str) -> str:
+    """Return a label as a word, without white space around it; empty for none.
+
+    Whole numbers and truths are words, too. Raises DataError for other numbers, and for lists.
+    """
+    if is_blank(value):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if not isinstance(value, str | int):
+        kind = type(value).__name__
+        raise DataError(
+            f"{where}: the label {value!r} is {kind}, not a word or a whole number: "
+            "write it as text"
+        )
+    return str(value).strip()
+
+
+def number_of(value: Any, where: str) -> float | None:
+    """Return a number, or None for none; raise DataError for a value that is no finite one."""
+    if is_blank(value):
+        return None
+    number = None if isinstance(value, bool) else _number(value)
+    if number is None or not math.isfinite(number):
+        raise DataError(
+            f"{where}: the label {value!r} is no number: write it with a decimal point and without "
+            "a unit, or empty it where it is missing"
+        )
+    return number
+
+
+def spans_of(answers: Any, start: Any, passage: str, where: str) -> list[PlacedAnswer] | None:
+    """Return the gold answers to a question, or None where unlabelled.
+
+    ``answers`` is a text, or a list of them, or of texts and their places as SQuAD's are in the
+    hub's copies; an empty list is said of a question without an answer. ``start`` is the place of a
+    text, in characters; without one, it is where the passage has the text first.
+
+    Raises DataError for any other value.
+    """
+    if is_blank(answers):
+        return None
+    if isinstance(answers, str):
+        return [_placed(answers, start, passage, where)]
+    if isinstance(answers, dict):
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list):
+            raise DataError(f"{where}: an answer has no lists text and answer_start")
+    else:
+        texts, starts = answers, [None] * len(answers) if isinstance(answers, list) else None
+    if not isinstance(texts, list) or starts is None or len(texts) != len(starts):
+        raise DataError(f"{where}: the answer {answers!r} is neither a text nor a list of them")
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{where}: not all answers in {texts!r} are texts")
+    return [_placed(text, at, passage, where) for text, at in zip(texts, starts, strict=True)]
+
+
+def texts_of(value: Any, column: str, where: str) -> list[str]:
+    """Return the texts of a column that has one in each row, or a list; none where it is blank.
+
+    Raises DataError for a value that is neither.
+    """
+    listed = value if isinstance(value, list | tuple) else [value]
+    texts = [text for text in listed if not is_blank(text)]
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{where}: {column} is {value!r:.60}, neither a text nor a list of texts")
+    return texts
+
+
+def _placed(text: str, start: Any, passage: str, where: str) -> PlacedAnswer:
+    if not is_blank(start):
+        number = None if isinstance(start, bool) else _number(start)
+        if number is None or not number.is_integer():
+            raise DataError(f"{where}: an answer begins at {start!r}, which is no whole number")
+        return place_answer(passage, text, int(number))
+    bare = text.strip()
+    first = passage.find(bare) if bare else -1
+    if first < 0:
+        return Answer(text), ""
+    return Answer(bare, first), SEVERAL if passage.find(bare, first + 1) > 0 else ""
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if "_" in str(value) else number
 
 
 _SPLITS = ("train", "dev", "test")
@@ -256,7 +338,8 @@ def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
 def columns_of(path: str | Path) -> tuple[str, ...]:
     """Return the columns of a table's first file; raise DataError where it is none, or is empty."""
     first, *_ = find_table(path).values()
-    records = list(islice(read_own(first[0]).records, _LOOKED_AT))
+    rows, *_ = read_own(first[0])
+    records = list(islice(rows, _LOOKED_AT))
     if not records:
         raise DataError(f"{first[0]} has no rows")
     # A damaged row may lack some.
@@ -274,13 +357,20 @@ def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[Re
     for path in paths:
         before = result.n_rows
         columns: dict[str, None] = {}
-        read = read_own(path)
-        result.notes += filter(None, [read.note])
-        for record in read.records:
-            if not record.problem:
+        records, note, _ = read_own(path)
+        result.notes += filter(None, [note])
+        for record in records:
+            problem = record.problem
+            if not problem:
                 # Each object of JSON may have names of its own; rows of other files have all.
                 columns |= dict.fromkeys(record.values)
-            problem = record.problem or _blank_column(table, record)
+            for name in (*table.texts, *table.choices):
+                if problem:
+                    break
+                if is_blank(record.values.get(name)):
+                    problem = f"nothing in the column {name!r}"
+                else:
+                    record.text(name)  # whose error names the type
             if problem:
                 result.skip(problem, record.place)
             else:
@@ -300,19 +390,14 @@ def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[Re
     return result, rows
 
 
-def _blank_column(table: OwnTable, record: Record) -> str:
-    """Describe the missing text or choice of a row; empty where complete."""
-    for name in (*table.texts, *table.choices):
-        if is_blank(record.values.get(name)):
-            return f"nothing in the column {name!r}"
-        record.text(name)  # whose error names the type
-    return ""
-
-
 def _example(
     table: OwnTable, task: Task, number: int, row: Record, result: ReadSplit
 ) -> Example | None:
-    """Return the example of a row, with its label or answer; None of one to be left out."""
+    """Return the example of a row, with its label or answer; None of one to be left out.
+
+    The right choice may be said by the name of its column, by its text, by its letter, from A, or
+    by its number, from 0. Raises DataError for a label that is none, or means different choices.
+    """
     values, where = row.values, row.place
     right = values.get(table.is_right)
     fields = {name: row.text(name) for name in table.texts}
@@ -321,15 +406,43 @@ def _example(
     label: int | float | None = None
     answers: tuple[Answer, ...] = ()
     is_labelled = False
-    if task.kind == "classes":
-        label = _class(task, right, where)
+    word = word_of(right, where) if task.kind in ("classes", "choice") else ""
+    if task.kind == "classes" and word:
+        if word not in task.labels:
+            # The same number, as 1 is 1.0, is the same label.
+            value = _number(word)
+            same = [name for name in task.labels if value is not None and _number(name) == value]
+            word = next(iter(same), word)
+        if word not in task.labels:
+            raise DataError(
+                f"{where}: {word!r} is not among the labels that are learned: {named(task.labels)}"
+                f": mend it, or delete the row{nearest_hint(word, task.labels)}"
+            )
+        label = task.labels.index(word)
+    elif task.kind == "choice" and word in table.choices:
+        label = table.choices.index(word)
+    elif task.kind == "choice" and word:
+        meant = {index for index, choice in enumerate(choices) if choice.strip() == word}
+        letters = string.ascii_uppercase[: len(choices)]
+        if len(word) == 1 and word in letters:
+            meant.add(letters.index(word))
+        if word.isdecimal() and int(word) < len(choices):
+            meant.add(int(word))
+        if len(meant) > 1:
+            columns = " or ".join(table.choices[index] for index in sorted(meant))
+            raise DataError(f"{where}: the label {word!r} may mean {columns}: write that name")
+        if not meant:
+            raise DataError(
+                f"{where}: the label {word!r} is no choice: write its text, its column "
+                f"({', '.join(table.choices)}), its letter ({letters[0]} to {letters[-1]}) or its "
+                f"number (0 to {len(choices) - 1})"
+            )
+        label = meant.pop()
     elif task.kind == "number":
         label = number_of(right, where)
-    elif task.kind == "choice":
-        label = choice_of(right, table.choices, choices, where)
     elif task.kind == "text":
         answers = tuple(map(Answer, texts_of(right, table.target, where)))
-    else:
+    elif task.kind == "span":
         placed = spans_of(right, values.get(table.answer_start), fields[table.text], where)
         kept = kept_answers(placed or [], result, where)
         if kept is None:
@@ -347,20 +460,6 @@ def _example(
         is_labelled=is_labelled or label is not None or bool(answers),
         source=source,
     )
-
-
-def _class(task: Task, written: Any, where: str) -> int | None:
-    word = word_of(written, where)
-    if not word:
-        return None
-    if word not in task.labels:
-        word = same_number(word, task.labels) or word
-    if word not in task.labels:
-        raise DataError(
-            f"{where}: {word!r} is not among the labels that are learned: {named(task.labels)}"
-            f": mend it, or delete the row{nearest_hint(word, task.labels)}"
-        )
-    return task.labels.index(word)
 
 
 NAME = "table"
@@ -431,14 +530,33 @@ def _task(
     labels: tuple[str, ...] = ()
     numbers = (0.0, 1.0)
     metrics = METRICS[table.kind]
-    has_unanswerable = table.kind == "span" and any(is_unanswerable(value) for value, _ in written)
+    # Questions are marked unanswerable by an empty list.
+    has_unanswerable = table.kind == "span" and any(
+        value == [] or (isinstance(value, dict) and value.get("text") == []) for value, _ in written
+    )
     distinct: Sequence[object] | None = None
     if table.kind == "classes":
         places = defaultdict(list)
         for (result, row), given in zip(rows, written, strict=True):
             if word := word_of(*given):
                 places[word].append((result, row.place))
-        distinct = labels = sorted_words(places, where)
+        words = sorted(places)
+        values_of = {word: _number(word) for word in words}
+        if None not in values_of.values():
+            # Whole numbers are in order of their values, all else as words.
+            odd = [word for word, value in values_of.items() if value and not value.is_integer()]
+            if odd and not math.isfinite(float(odd[-1])):
+                raise DataError(
+                    f"{where} has numbers, and {odd[-1]!r} among them: empty it where it means "
+                    "that a label is missing, or write classes as words"
+                )
+            if odd:
+                raise DataError(
+                    f"{where} has numbers such as {odd[0]}: predict them as such (--number, or "
+                    "number instead of label in data.columns), or write classes as words"
+                )
+            words.sort(key=lambda word: (float(word), word))
+        distinct = labels = tuple(words)
         n_rows = sum(map(len, places.values()))
         if len(labels) == n_rows and n_rows > 2:
             raise DataError(f"{where} has another label in each of {n_rows} rows: no classes")
@@ -471,34 +589,6 @@ def _task(
         has_unanswerable=has_unanswerable,
         splits=splits,
     )
-
-
-_HANDED_IN = (
-    "a test set is handed in (`sublayer predict RUN --submission`), a development set is scored"
-)
-
-
-def read_labelled(task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
-    """Read a file of a task, or the development sets of a folder, and the training set beside.
-
-    The latter is None where there is none. Raises DataError where no row has a label.
-    """
-    location = expanded(path)
-    if location.is_file():
-        asked = read_split(task, "test", (location,))
-        if not any(example.is_labelled for example in asked.examples):
-            raise DataError(f"no row of {path} has a label to score {task.title} by: {_HANDED_IN}")
-        return [read_split(task, "dev", (location,))], None
-    by_split = find_files(task, location)
-    devs = [name for name in task.dev_splits if name in by_split]
-    if not devs:
-        there = ", ".join(by_split) or "nothing"
-        raise DataError(
-            f"{path} has {there} of {task.title}, and no development set to score: {_HANDED_IN}"
-        )
-    scored = [read_split(task, name, by_split[name]) for name in devs]
-    train = read_split(task, "train", by_split["train"]) if "train" in by_split else None
-    return scored, train
 
 
 def read_labelled_table(table: OwnTable, task: Task) -> ReadSplit:

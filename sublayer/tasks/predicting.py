@@ -1,25 +1,27 @@
-"""Rows to predict, and their worded answers: found, read, written."""
+"""Rows to predict, and their answers: found, read, worded, written as tables of every kind."""
 
+import csv
 import itertools
+import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from codecs import getwriter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, get_args
 
-from sublayer.errors import DataError
+from sublayer.counts import count
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import PACKED_TABLES, parquet_file
 from sublayer.files.storage import as_typed, describe_absence, expanded
+from sublayer.system.extras import extra_module
+from sublayer.system.stages import note
 from sublayer.tasks.finding import unpacked_name
 from sublayer.tasks.own_table import read_own
-from sublayer.tasks.reading import ReadSplit, is_blank
-from sublayer.tasks.records import (
-    Record,
-    delimiter_of,
-    is_json_list,
-    missing_column,
-    named,
-)
+from sublayer.tasks.published import ReadSplit, is_blank
+from sublayer.tasks.records import Record, begins_with, delimiter_of, missing_column, named
 from sublayer.tasks.registry import ROWS, find_files, read_split, wording_of
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.values import surrogate_problem
@@ -111,59 +113,57 @@ def _rounded(value: str | float | None) -> str | float | None:
     return round(value, _DECIMALS) if isinstance(value, float) else value
 
 
-@dataclass(frozen=True)
 class AnswerColumns:
-    """Added columns of a row, from ``NamedPrediction.to_json``.
+    """Added columns of a task's rows, distinct from ``there``, from ``NamedPrediction.to_json``.
 
-    Each label, and each choice common to all rows, has a probability.
+    Each label, and each choice common to all rows, has a probability. ``is_written``: the model
+    writes its answers; others have probabilities.
     """
 
-    names: Mapping[str, str]
-    by_label: Mapping[str, str]
+    def __init__(
+        self, task: Task, there: Sequence[str], choice_names: Sequence[str], *, is_written: bool
+    ) -> None:
+        names = ["prediction"]
+        labels: Sequence[str] = ()
+        if task.kind == "choice":
+            names.append("choice")
+        if task.kind == "span":
+            names += ["start", *(["no_answer"] if task.has_unanswerable else [])]
+        if not is_written and task.kind != "number":
+            labels = task.labels if task.kind == "classes" else choice_names
+            if not labels:
+                names.append("probability")
+        # Of others the prediction is the written text.
+        if is_written and task.kind not in ("span", "text"):
+            names.append("written")
+        taken = list(there)
+        self._names: dict[str, str] = {}
+        self._by_label: dict[str, str] = {}
+        for name in names:
+            self._names[name] = free_name(name, taken)
+            taken.append(self._names[name])
+        for label in labels:
+            self._by_label[label] = free_name(f"p_{label}", taken)
+            taken.append(self._by_label[label])
 
     @property
     def added(self) -> tuple[str, ...]:
         """The names, in order."""
-        return (*self.names.values(), *self.by_label.values())
+        return (*self._names.values(), *self._by_label.values())
 
     def cells(self, named: NamedPrediction) -> dict[str, Any]:
         """Return a row's answer by column; None where missing."""
         values = named.to_json()
         probabilities = values.get("probabilities", {})
-        cells = {column: values.get(name) for name, column in self.names.items()}
-        for label, column in self.by_label.items():
+        cells = {column: values.get(name) for name, column in self._names.items()}
+        for label, column in self._by_label.items():
             cells[column] = probabilities.get(label)
         return cells
 
-
-def answer_columns(
-    task: Task, there: Sequence[str], choice_names: Sequence[str], *, is_written: bool
-) -> AnswerColumns:
-    """Return the answer columns of a task's rows, distinct from ``there``.
-
-    ``is_written``: the model writes its answers; others have probabilities.
-    """
-    names = ["prediction"]
-    labels: Sequence[str] = ()
-    if task.kind == "choice":
-        names.append("choice")
-    if task.kind == "span":
-        names += ["start", *(["no_answer"] if task.has_unanswerable else [])]
-    if not is_written and task.kind != "number":
-        labels = task.labels if task.kind == "classes" else choice_names
-        if not labels:
-            names.append("probability")
-    if is_written and task.kind not in ("span", "text"):  # whose prediction is the written text
-        names.append("written")
-    taken = dict.fromkeys(there)
-
-    def free(name: str) -> str:
-        column = free_name(name, taken)
-        taken[column] = None
-        return column
-
-    columns = {name: free(name) for name in names}
-    return AnswerColumns(columns, {label: free(f"p_{label}") for label in labels})
+    def object_of(self, row: Mapping[str, Any], named: NamedPrediction) -> dict[str, Any]:
+        """Return a row and its answer as one object, whose probabilities are an object in it."""
+        names = {**self._names, "probabilities": free_name("probabilities", row)}
+        return {**row, **{names.get(name, name): v for name, v in named.to_json().items()}}
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -260,7 +260,13 @@ def example_of(
         if is_blank(value):
             return None
         fields[name] = _text(value, column, where)
-    choices = _choices(columns, values, where)
+    choices = [values.get(name) for name in columns.choices]
+    if columns.choice_list:
+        listed: Any = values.get(columns.choice_list)
+        if not isinstance(listed, list | tuple) and not is_blank(listed):
+            kind = type(listed).__name__
+            raise DataError(f"{where}: {columns.choice_list} is {kind}, not a list")
+        choices = [] if is_blank(listed) else list(listed)
     if task.kind == "choice" and (not choices or any(is_blank(choice) for choice in choices)):
         return None
     row = Record(where, 0, values)
@@ -271,17 +277,6 @@ def example_of(
         is_labelled=False,
         extra={name: row.whole(name) for name in wording_of(task).numbers},
     )
-
-
-def _choices(columns: RowColumns, values: Mapping[str, Any], where: str) -> list[Any]:
-    if not columns.choice_list:
-        return [values.get(name) for name in columns.choices]
-    listed = values.get(columns.choice_list)
-    if is_blank(listed):
-        return []
-    if not isinstance(listed, list | tuple):
-        raise DataError(f"{where}: {columns.choice_list} is {type(listed).__name__}, not a list")
-    return list(listed)
 
 
 def _text(value: Any, column: str, where: str) -> str:
@@ -349,14 +344,29 @@ def read_asked(
     publisher wrote it: then each example is a row. Raises DataError where there is none, it is
     empty, or is neither.
     """
-    path, *others = paths = _test_set(task, given)
-    if others:
+    path = expanded(given)
+    paths: tuple[Path, ...] = (path,)
+    if not path.is_file():
+        if not path.is_dir():
+            raise DataError(f"{describe_absence(given)}: name a file of rows")
+        if task.name not in ROWS:
+            raise DataError(f"{given} is a folder: name a file of rows")
+        by_split = find_files(task, path)
+        tests = [files for name, files in by_split.items() if name in task.test_splits]
+        if len(tests) != 1:
+            there = ", ".join(by_split) or "nothing"
+            raise DataError(
+                f"{given} has {there} of {task.title}, and not one test set: name a file of rows"
+            )
+        [paths] = tests
+    if len(paths) > 1:
         if overrides != ToldColumns():
             raise DataError(
                 f"{given} has the test set of {task.title} in {len(paths):,} files: name one of "
                 "them, or no columns"
             )
-        return _published(task, expanded(given), read_split(task, "test", paths))
+        return _published(task, path, read_split(task, "test", paths))
+    [path] = paths
     kind = kind_of(path)
     if kind is None:
         raise DataError(
@@ -373,24 +383,6 @@ def read_asked(
         except DataError:
             raise error from None
         return _published(task, path, read)
-
-
-def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
-    path = expanded(given)
-    if path.is_file():
-        return (path,)
-    if not path.is_dir():
-        raise DataError(f"{describe_absence(given)}: name a file of rows")
-    if task.name not in ROWS:
-        raise DataError(f"{given} is a folder: name a file of rows")
-    by_split = find_files(task, path)
-    tests = [paths for name, paths in by_split.items() if name in task.test_splits]
-    if len(tests) != 1:
-        there = ", ".join(by_split) or "nothing"
-        raise DataError(
-            f"{given} has {there} of {task.title}, and not one test set: name a file of rows"
-        )
-    return tests[0]
 
 
 def _read_rows(
@@ -413,7 +405,7 @@ def _read_rows(
         elif kind == "csv":
             delimiter = delimiter_of(path)
         elif kind in ("json", "jsonl"):
-            kind = "json" if is_json_list(path) else "jsonl"
+            kind = "json" if begins_with(path, b"[") else "jsonl"
     first = next(records, None)
     if first is None:
         raise DataError(f"{path} has no rows")
@@ -455,12 +447,111 @@ def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:
     names = ["id", *task.fields]
     if task.kind == "choice":
         names.append("choices")
-    rows = (AskedRow(_values(row), row, f"{path}: {row.id}") for row in read.examples)
-    return AskedFile(path, "jsonl", tuple(names), rows, notes=read.described())
+    rows = []
+    for row in read.examples:
+        values: dict[str, Any] = {"id": row.id, **row.fields}
+        if row.choices:
+            values["choices"] = list(row.choices)
+        rows.append(AskedRow(values, row, f"{path}: {row.id}"))
+    return AskedFile(path, "jsonl", tuple(names), iter(rows), notes=read.described())
 
 
-def _values(example: Example) -> dict[str, Any]:
-    values: dict[str, Any] = {"id": example.id, **example.fields}
-    if example.choices:
-        values["choices"] = list(example.choices)
-    return values
+_NOT_IN_TSV = str.maketrans("\t\r\n", "   ")
+Answered = Iterable[tuple[AskedRow, NamedPrediction]]
+"""Rows, and the answer to each."""
+
+
+def write_answers(
+    stream: IO[bytes], kind: FileKind, asked: AskedFile, columns: AnswerColumns, rows: Answered
+) -> None:
+    """Write rows with their answers, one after another, as a file of a kind.
+
+    CSV has the delimiter of the rows' own; in TSV quotes are text, and tabs and line breaks in
+    texts become spaces, as noted; of JSON a row and its answer are one object; Parquet has the
+    types of the rows' columns; a workbook has one sheet. Raises DataError for a column of several
+    types, which Parquet has not, and for a character that a cell of Excel has not.
+    """
+    header = [*asked.names, *columns.added]
+
+    def cells_of(row: AskedRow, answer: NamedPrediction) -> Iterator[Any]:
+        return chain(map(row.values.get, asked.names), columns.cells(answer).values())
+
+    lines = chain([header], (list(map(_plain, cells_of(*answered))) for answered in rows))
+    if kind == "csv":
+        delimiter = asked.delimiter if asked.kind == "csv" else ","
+        text = getwriter("utf-8")(stream, "surrogatepass")
+        csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(lines)
+    elif kind == "tsv":
+        n_changed = 0
+        for line in lines:
+            written = [cell.translate(_NOT_IN_TSV) for cell in line]
+            n_changed += written != line
+            stream.write(("\t".join(written) + "\n").encode("utf-8", "surrogatepass"))
+        if n_changed:
+            note(
+                f"tabs and line breaks in texts of {count(n_changed, 'row')} are written as "
+                "spaces, for TSV has neither: --out with .csv or .jsonl, or --json, keeps them"
+            )
+    elif kind in ("jsonl", "json"):
+        n_rows = 0
+        for n_rows, (row, answer) in enumerate(rows, 1):
+            values = columns.object_of(row.values, answer)
+            data = json.dumps(values, ensure_ascii=False, default=str)
+            before = "" if kind == "jsonl" else "[\n" if n_rows == 1 else ",\n"
+            after = "\n" if kind == "jsonl" else ""
+            stream.write(f"{before}{data}{after}".encode("utf-8", "surrogatepass"))
+        if kind == "json":
+            stream.write(b"\n]\n" if n_rows else b"[]\n")
+    elif kind == "parquet":
+        parquet = extra_module("pyarrow.parquet", "Parquet files")
+        arrow = import_module("pyarrow")
+        pairs = [(row.values, columns.cells(answer)) for row, answer in rows]
+        if asked.kind == "parquet":
+            with parquet_file(asked.path) as file:
+                table = file.read()
+        else:
+            try:
+                table = arrow.table(
+                    {name: [row.get(name) for row, _ in pairs] for name in asked.names}
+                )
+            except arrow.ArrowException as error:
+                raise DataError(
+                    f"{asked.path} has a column of several types, which Parquet has not ({error}): "
+                    "write .jsonl"
+                ) from None
+        for name in columns.added:
+            table = table.append_column(name, arrow.array([cells[name] for _, cells in pairs]))
+        parquet.write_table(table, stream)
+    else:
+        workbook = extra_module("openpyxl", "tables of Excel", "xlsx").Workbook(write_only=True)
+        sheet = workbook.create_sheet()
+        sheet.append(header)
+        for row, answer in rows:
+            cells = cells_of(row, answer)
+            plain = [cell if isinstance(cell, int | float) else _plain(cell) for cell in cells]
+            try:
+                sheet.append([None if cell == "" else cell for cell in plain])
+            except ValueError as error:
+                raise DataError(
+                    f"{row.place} has a character that Excel does not keep ({error}): write .csv"
+                ) from None
+        workbook.save(stream)
+
+
+def check_out(out: Path, kind: FileKind | None) -> FileKind:
+    """Return the kind of a new file. Raises ConfigError where it cannot be written."""
+    if out.exists():
+        raise ConfigError(f"{out} exists: name a file that does not")
+    if not out.parent.is_dir():
+        raise ConfigError(f"the folder {out.parent} is not there: make it, or name another file")
+    if kind is None or out.suffix in PACKED_TABLES:
+        raise ConfigError(f"{out} is of no kind that is written: {', '.join(get_args(FileKind))}")
+    return kind
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)

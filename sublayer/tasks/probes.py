@@ -5,7 +5,7 @@ Source: Radford et al. 2018, sec. 5 and figure 2; choices of ours stand beside e
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -192,50 +192,49 @@ def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeE
 
 
 def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    """Score the rest of each text after each candidate in the pronoun's place."""
-    asked: list[Example] = []
-    queries: list[list[Query]] = []
-    left_out: Counter[str] = Counter()
-    for example in examples if task.kind == "choice" else _grouped(examples, left_out):
-        variants = list(_substituted(task, example))
-        if not variants or not variants[0].text.strip(" .,;:!?\"'"):
-            left_out[_NOTHING_BEHIND] += 1
-            continue
-        asked.append(example)
-        queries.append(variants)
-    return ProbeExamples(asked, queries, dict(left_out))
+    """Score the rest of each text after each candidate in the pronoun's place.
 
-
-def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
-    """Group the rows of one pronoun: two candidates, one of them right.
-
-    Of other numbers of candidates guessing would not score a half.
+    Rows of one pronoun are one example, with two candidates, one of them right: of other numbers of
+    candidates guessing would not score a half.
     """
-    groups: dict[tuple[str, int], list[Example]] = {}
-    for example in examples:
-        key = example.fields["text"], example.extra["span2_index"]
-        groups.setdefault(key, []).append(example)
-    for rows in groups.values():
-        labels = {row.fields["span1_text"]: int(row.label or 0) for row in rows}
-        right = [index for index, label in enumerate(labels.values()) if label]
-        if len(labels) != 2 or len(right) != 1:
-            left_out[_NOT_TWO] += 1
-            continue
-        yield replace(rows[0], label=right[0], choices=tuple(labels))
-
-
-def _substituted(task: Task, example: Example) -> Iterator[Query]:
+    left_out: Counter[str] = Counter()
+    grouped: list[Example | None] = list(examples)
+    if task.kind != "choice":
+        groups: dict[tuple[str, int], list[Example]] = {}
+        for example in examples:
+            key = example.fields["text"], example.extra["span2_index"]
+            groups.setdefault(key, []).append(example)
+        grouped = []
+        for rows in groups.values():
+            labels = {row.fields["span1_text"]: int(row.label or 0) for row in rows}
+            right = [index for index, label in enumerate(labels.values()) if label]
+            is_pair = len(labels) == 2 and len(right) == 1
+            choices = tuple(labels)
+            grouped.append(replace(rows[0], label=right[0], choices=choices) if is_pair else None)
     wording = wording_of(task)
     assert wording.marked is not None, "the probe is of pronouns"
-    pronoun = example.fields[wording.pronoun]
-    marked = wording.marked(example)
-    start = marked.lower().find(f"*{pronoun.lower()}*")
-    before, rest = marked[:start], marked[start + len(pronoun) + 2 :]
-    for candidate in example.choices:
-        # A candidate in the middle of a sentence has no capital for its article.
-        if before.strip() and candidate.split(" ")[0].lower() in ("the", "a", "an"):
-            candidate = candidate[0].lower() + candidate[1:]
-        yield Query(f"{before}{candidate}", rest)
+    scored: list[Example] = []
+    queries: list[list[Query]] = []
+    for pair in grouped:
+        if pair is None:
+            left_out[_NOT_TWO] += 1
+            continue
+        pronoun = pair.fields[wording.pronoun]
+        marked = wording.marked(pair)
+        start = marked.lower().find(f"*{pronoun.lower()}*")
+        before, rest = marked[:start], marked[start + len(pronoun) + 2 :]
+        if not pair.choices or not rest.strip(" .,;:!?\"'"):
+            left_out[_NOTHING_BEHIND] += 1
+            continue
+        variants = []
+        for candidate in pair.choices:
+            # A candidate in the middle of a sentence has no capital for its article.
+            if before.strip() and candidate.split(" ")[0].lower() in ("the", "a", "an"):
+                candidate = candidate[0].lower() + candidate[1:]
+            variants.append(Query(f"{before}{candidate}", rest))
+        scored.append(pair)
+        queries.append(variants)
+    return ProbeExamples(scored, queries, dict(left_out))
 
 
 _BEST = "the best single-task model before"

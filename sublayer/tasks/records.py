@@ -189,14 +189,12 @@ def whole_rows(records: Iterable[Record]) -> Iterator[Record]:
         yield record
 
 
-def is_json(path: Path) -> bool:
-    """Return whether a file begins as an object of JSON does; raise DataError if it is no file."""
-    return read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
+def begins_with(path: Path, mark: bytes) -> bool:
+    """Return whether a file begins, but for white space, with ``{`` or ``[``, as JSON does.
 
-
-def is_json_list(path: Path) -> bool:
-    """Return whether a file is a list of JSON; raise DataError if it cannot be read."""
-    return read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    Raises DataError where it cannot be read.
+    """
+    return read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(mark)
 
 
 def read_tsv_records(
@@ -340,7 +338,17 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise _not_csv(f"{path}:{begins}", str(error)) from None
+            problem = str(error)
+            remedy = "a field that holds quotes stands in quotes, and they are doubled"
+            if problem.startswith("new-line character"):
+                problem = "a carriage return alone"
+                name = shlex.quote(as_typed(str(path)))
+                remedy = (
+                    "lines end with a line feed, and a field that holds line breaks stands in "
+                    f"quotes; `tr '\\r' '\\n' < {name} > {shlex.quote(f'lines-{path.name}')}` "
+                    "ends them so"
+                )
+            raise DataError(f"{path}:{begins} is not CSV ({problem}): {remedy}") from None
         if row is None:
             return
         if not names:
@@ -348,19 +356,6 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         elif row:
             yield _row(path, begins, names, row)
         begins = rows.line_num + 1 + n_before
-
-
-def _not_csv(where: str, problem: str) -> DataError:
-    remedy = "a field that holds quotes stands in quotes, and they are doubled"
-    if problem.startswith("new-line character"):
-        problem = "a carriage return alone"
-        path = where.rpartition(":")[0]
-        name = shlex.quote(as_typed(path))
-        remedy = (
-            "lines end with a line feed, and a field that holds line breaks stands in quotes; "
-            f"`tr '\\r' '\\n' < {name} > {shlex.quote(f'lines-{Path(path).name}')}` ends them so"
-        )
-    return DataError(f"{where} is not CSV ({problem}): {remedy}")
 
 
 def delimiter_of(path: Path) -> str:
@@ -397,7 +392,13 @@ def missing_column(
         f"{where} has no column {wanted}: it has {named(names)}{nearest_hint(known[0], names)}"
     )
     is_table = isinstance(where, Path) and suffix_of(where) in (".csv", ".tsv")
-    if is_table and any(map(_is_value, names)):
+    looks_like_values = any(
+        len(name) > _LONGEST_NAME
+        or name.count(" ") > _MOST_SPACES
+        or name.strip().replace(".", "", 1).removeprefix("-").isdigit()
+        for name in names
+    )
+    if is_table and looks_like_values:
         path = Path(where)
         mark = "," if suffix_of(path) == ".csv" else "\\t"
         asked = [known[0], *others][: len(names)]
@@ -408,13 +409,6 @@ def missing_column(
             f"{shlex.quote(f'with-header-{path.name}')}`"
         )
     return DataError(message)
-
-
-def _is_value(name: str) -> bool:
-    """Check whether a column name looks like a value."""
-    if len(name) > _LONGEST_NAME or name.count(" ") > _MOST_SPACES:
-        return True
-    return name.strip().replace(".", "", 1).removeprefix("-").isdigit()
 
 
 def _columns(path: Path, names: list[str]) -> list[str]:

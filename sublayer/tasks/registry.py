@@ -1,20 +1,23 @@
-"""The tasks that there are, by name, their files, and the averages of suites."""
+"""The tasks that there are, by name, their files, the averages of suites; those of a model."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from sublayer.errors import DataError
+from pydantic import Field
+
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.parsing import check_typed
 from sublayer.files.storage import expanded
 from sublayer.system.stages import stage
-from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.rows import Found, Published
+from sublayer.tasks.metrics import METRICS
+from sublayer.tasks.own_table import table_of
+from sublayer.tasks.published import Found, Published, ReadSplit
 from sublayer.tasks.suites.choices import CLOZE, DPR
 from sublayer.tasks.suites.glue import GLUE, NLI
-from sublayer.tasks.suites.race import RACE
-from sublayer.tasks.suites.squad import SQUAD
+from sublayer.tasks.suites.passages import RACE, SQUAD
 from sublayer.tasks.suites.superglue import SUPERGLUE
 from sublayer.tasks.task import Task
 from sublayer.tasks.wording import WORDINGS, Wording
@@ -49,19 +52,6 @@ AVERAGES: dict[str, tuple[str, ...]] = {
     for title in dict.fromkeys(title for row in ROWS.values() for title in row.averages)
 }
 """Tasks by the title of their average."""
-
-
-def suite_averages(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Average the scores of tasks over each complete suite.
-
-    ``scores`` has those of a task's sets: MNLI's score is the mean of matched and mismatched.
-    """
-    of_tasks = {task: fmean(sets) for task, sets in scores.items()}
-    return {
-        title: fmean(of_tasks[task] for task in tasks)
-        for title, tasks in AVERAGES.items()
-        if of_tasks.keys() >= set(tasks)
-    }
 
 
 def wording_of(task: Task) -> Wording:
@@ -146,3 +136,115 @@ def describe_files(
             "problem": problem,
         }
     return described
+
+
+FILE_NAME = "task.json"
+VERSION = 1
+_MOST = 100_000_000
+"""Tokens: more than any model reads at a time."""
+_PRESUMED = ("suite", "kind", "fields", "is_symmetric", "is_bounded", "has_unanswerable")
+"""Fields of a published task by which its files are read and its formats written."""
+_Positive = Annotated[int, Field(ge=1, le=_MOST)]
+_Whole = Annotated[int, Field(ge=0, le=_MOST)]
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Tasks of a model, and the format of their examples."""
+
+    tasks: Annotated[tuple[Task, ...], Field(min_length=1)]
+    format: Literal["pair", "traversal", "text"]
+    context: _Positive
+    """Tokens of a row at most, marks included."""
+    target_length: _Whole = 0
+    """Of text to text: tokens of a target at most."""
+    answer: Literal["greedy", "rank"] = "greedy"
+    """Of text to text: written token by token, or the likeliest of the labels."""
+    doc_stride: _Positive = 128
+    """Of spans: tokens between the windows of a passage."""
+    max_answer: _Positive = 30
+    """Of spans: tokens of the longest."""
+    threshold: float | None = None
+    """Of spans with unanswerable questions: the score of no answer above which none is given."""
+
+    columns: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """Of a table of one's own: which of its columns are what, as ``data.columns`` says it."""
+    pad_id: _Whole | None = None
+    """The id that fills rows up by the config of an imported model, where that gives one."""
+
+    def with_threshold(self, threshold: float) -> "TaskSpec":
+        """Return the same with another threshold."""
+        return replace(self, threshold=threshold)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        content = {"version": VERSION, **asdict(self)}
+        if self.pad_id is None:
+            del content["pad_id"]
+        return content
+
+
+_LATER = ("columns", "pad_id")
+"""Fields that files of earlier versions of this program lack."""
+
+
+def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
+    """Return the file of a model folder that has the model's task; none where there is no task."""
+    if spec is None:
+        return {}
+    return {FILE_NAME: json.dumps(spec.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"}
+
+
+def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
+    """Read the output of ``to_json``; ``source`` names it in errors.
+
+    Raises CheckpointError where it is damaged or of another version.
+    """
+    if content.get("version") != VERSION:
+        raise CheckpointError(
+            f"{source} is of version {content.get('version')!r:.60}, this program reads {VERSION}"
+        )
+    names = {field.name for field in fields(TaskSpec)}
+    lacking = [name for name in names if name not in content and name not in _LATER]
+    if lacking:
+        raise CheckpointError(f"{source} is damaged: it has no {min(lacking)}")
+    values = {name: value for name, value in content.items() if name in names}
+    spec = check_typed(values, TaskSpec, source, CheckpointError, has_tuples=True)
+    columns = {
+        role: name if isinstance(name, str) else tuple(name) for role, name in spec.columns.items()
+    }
+    try:
+        if columns:
+            table_of("", columns)
+    except ConfigError as error:
+        raise CheckpointError(f"{source} is damaged: columns: {error}") from None
+    for task in spec.tasks:
+        _check(task, source)
+    return replace(spec, columns=columns)
+
+
+def _check(task: Task, source: str) -> None:
+    """Raise CheckpointError where the fields of a task contradict each other."""
+    known = TASKS.get(task.name, task)
+    unknown = [name for name in task.metrics if name not in METRICS]
+    words = (task.fields, task.metrics, task.labels, task.splits)
+    low, high = task.numbers
+    problems = {
+        f"{task.suite} has no task {task.name:.60}": known is task and task.suite in SUITES,
+        **{
+            f"its {name} is not that of {known.title}": getattr(task, name) != getattr(known, name)
+            for name in _PRESUMED
+        },
+        "a field, metric, label or split stands twice": any(len(set(w)) < len(w) for w in words),
+        "it has no fields, or labels do not fit its kind": not task.fields
+        or (task.kind == "classes") != bool(task.labels),
+        f"its metrics are {', '.join(unknown) or 'none'}, which are not known": bool(unknown)
+        or not task.metrics,
+        "is_symmetric needs two texts": task.is_symmetric
+        and (len(task.fields) != 2 or task.kind == "choice"),
+        "has_unanswerable needs passages": task.has_unanswerable and task.kind != "span",
+        f"its numbers are {low:g} to {high:g}": not low < high,
+    }
+    for problem, is_one in problems.items():
+        if is_one:
+            raise CheckpointError(f"{source} is damaged: {problem}")

@@ -1,7 +1,7 @@
-"""Scores of tasks with their errors, and two models compared example by example."""
+"""Scores of tasks with their errors, thresholds of no answer, and two models compared."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -9,13 +9,84 @@ from sublayer.errors import DataError
 from sublayer.tasks.metrics import (
     METRICS,
     Answered,
+    Compare,
     Contributions,
     Numbers,
     Predictions,
     Sums,
+    f1_v2,
+    is_equal,
     parts_of_score,
+    scores_v2,
 )
-from sublayer.tasks.task import Example
+from sublayer.tasks.task import Example, Prediction
+
+
+def best_threshold(
+    examples: Sequence[Example], predictions: Predictions, compare: Compare = f1_v2
+) -> tuple[float, float]:
+    """Find the best F1, or the best exact match, and its threshold, as SQuAD 2.0's script does.
+
+    Predictions have the best answer that is not empty as their text, whatever ``no_answer`` says.
+    From all empty, answers are given one by one, by ascending ``no_answer``; the threshold is that
+    of the last one given, and 0 where none is. Equal scores are walked in the order of examples,
+    so that a threshold may stand for fewer answers than lie at it.
+    """
+    score = best_score = float(sum(not example.answers for example in examples))
+    threshold = 0.0
+    gains = scores_v2(compare, examples, predictions).tolist()
+    known = [
+        (prediction, example, gain)
+        for prediction, example, gain in zip(predictions, examples, gains, strict=True)
+        if prediction is not None
+    ]
+    for prediction, example, gain in sorted(known, key=lambda triple: triple[0].no_answer):
+        if example.answers:
+            score += gain
+        elif prediction.text:
+            score -= 1
+        if score > best_score:
+            best_score, threshold = score, prediction.no_answer
+    return best_score / len(known) if known else 0.0, threshold
+
+
+def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[Prediction]:
+    """Empty the answers whose ``no_answer`` is above a threshold; one at it stays, as in scoring.
+
+    ALBERT's code empties that one too.
+    """
+    return [
+        replace(prediction, text="", start=None) if prediction.no_answer > threshold else prediction
+        for prediction in predictions
+    ]
+
+
+@dataclass(frozen=True)
+class ByAnswerable:
+    """SQuAD 2.0's exact match and F1 of the questions with an answer, and of those without."""
+
+    n: int
+    exact: float
+    f1: float
+
+
+def by_answerable(
+    examples: Sequence[Example], predictions: Predictions
+) -> dict[bool, ByAnswerable]:
+    """Score questions that have gold answers (True) and those that have none (False) apart.
+
+    A kind of which there is none, or no prediction, has no row: the script stops there.
+    """
+    exact = scores_v2(is_equal, examples, predictions)
+    f1 = scores_v2(f1_v2, examples, predictions)
+    has_answer = np.array([bool(example.answers) for example in examples])
+    result = {}
+    for kind in (True, False):
+        chosen = (has_answer == kind) & ~np.isnan(exact)
+        if chosen.any():
+            means = float(exact[chosen].mean()), float(f1[chosen].mean())
+            result[kind] = ByAnswerable(int(chosen.sum()), *means)
+    return result
 
 
 def points(value: float) -> str:
@@ -71,11 +142,19 @@ def score(
     values = {}
     influences = np.zeros((len(metrics), answered.n_units))
     for row, (name, metric) in enumerate(contributions.items()):
+        error: float | None = None
         if not metric.reason and answered.n_units > 1:
             influences[row] = metric.influences()
-        values[name] = MetricValue(
-            metric.value, _standard_error(name, metric, influences[row], answered), metric.reason
-        )
+            error = _jackknife(influences[row])
+            if METRICS[name].is_proportion and answered.are_units:
+                p_right = metric.value
+                error = float(np.sqrt(p_right * (1 - p_right) / answered.n_units))
+        values[name] = MetricValue(metric.value, error, metric.reason)
+    n_outside = sum(
+        (example.label is not None or example.choices != ())
+        and (prediction is None or prediction.label is None)
+        for example, prediction in zip(examples, predictions, strict=True)
+    )
     of_score = parts_of_score(metrics)
     parts = [values[name] for name in of_score]
     errors = [part.standard_error for part in parts]
@@ -87,7 +166,7 @@ def score(
         standard_error=error,
         metrics=values,
         n_examples=len(examples),
-        n_outside=_n_outside(examples, predictions),
+        n_outside=n_outside,
         influences={"": mean, **dict(zip(contributions, influences, strict=True))},
     )
 
@@ -104,29 +183,9 @@ def check_labelled(examples: Sequence[Example]) -> None:
         )
 
 
-def _standard_error(
-    name: str, contributions: Contributions, influences: Numbers, answered: Answered
-) -> float | None:
-    if contributions.reason or answered.n_units == 1:
-        return None
-    if METRICS[name].is_proportion and answered.are_units:
-        p_right = contributions.value
-        return float(np.sqrt(p_right * (1 - p_right) / answered.n_units))
-    return _jackknife(influences)
-
-
 def _jackknife(influences: Numbers) -> float:
     n = len(influences)
     return float(np.sqrt(((influences - influences.mean()) ** 2).sum() / (n * (n - 1))))
-
-
-def _n_outside(examples: Sequence[Example], predictions: Predictions) -> int:
-    pairs = zip(examples, predictions, strict=True)
-    return sum(
-        (example.label is not None or example.choices != ())
-        and (prediction is None or prediction.label is None)
-        for example, prediction in pairs
-    )
 
 
 SEED = 12345
@@ -211,11 +270,20 @@ def _resampled(
     ours: Sequence[Contributions], theirs: Sequence[Contributions], n_units: int
 ) -> Numbers:
     generator = np.random.default_rng(SEED)
-    kinds = _kinds(ours, theirs)
-    if kinds is not None:
-        (ours, theirs), counts = kinds
-        drawn = generator.multinomial(n_units, counts / n_units, size=N_RESAMPLES)
-        return _differences(ours, theirs, np.asarray(drawn, dtype=np.float64))
+    both = [metric for metric in (*ours, *theirs) if isinstance(metric, Sums)]
+    if len(both) == len(ours) + len(theirs):
+        # Units that differ are drawn by their kinds, unless there are too many: right or wrong, of
+        # both models, are four kinds of any number of examples.
+        joined = np.concatenate([metric.columns for metric in both], axis=1)
+        rows, counts = np.unique(joined, axis=0, return_counts=True)
+        if len(rows) <= _MOST_PATTERNS:
+            ends = np.cumsum([metric.columns.shape[1] for metric in both])
+            parts = np.split(rows, ends[:-1], axis=1)
+            sums = [Sums(part, metric.from_sums) for part, metric in zip(parts, both, strict=True)]
+            p_kinds = counts.astype(np.float64) / n_units
+            drawn = generator.multinomial(n_units, p_kinds, size=N_RESAMPLES)
+            weights = np.asarray(drawn, dtype=np.float64)
+            return _differences(sums[: len(ours)], sums[len(ours) :], weights)
     size = max(1, _MOST_WEIGHTS // n_units)
     differences = []
     for first in range(0, N_RESAMPLES, size):
@@ -235,24 +303,3 @@ def _differences(
     differences = [our.at(weights) - their.at(weights) for our, their in pairs]
     mean: Numbers = np.mean(differences, axis=0)
     return mean
-
-
-def _kinds(
-    ours: Sequence[Contributions], theirs: Sequence[Contributions]
-) -> tuple[tuple[list[Sums], list[Sums]], Numbers] | None:
-    """Return the contributions of units that differ, and how many there are of each.
-
-    None where there are too many. Right or wrong, of both models, are four kinds of any number of
-    examples.
-    """
-    both = [metric for metric in (*ours, *theirs) if isinstance(metric, Sums)]
-    if len(both) < len(ours) + len(theirs):
-        return None
-    joined = np.concatenate([metric.columns for metric in both], axis=1)
-    rows, counts = np.unique(joined, axis=0, return_counts=True)
-    if len(rows) > _MOST_PATTERNS:
-        return None
-    ends = np.cumsum([metric.columns.shape[1] for metric in both])
-    parts = np.split(rows, ends[:-1], axis=1)
-    sums = [Sums(part, metric.from_sums) for part, metric in zip(parts, both, strict=True)]
-    return (sums[: len(ours)], sums[len(ours) :]), counts.astype(np.float64)

@@ -5,7 +5,6 @@ lines: super.gluebenchmark.com and jiant's writer, where MultiRC's rows are pass
 questions and answers and ReCoRD's labels are texts.
 """
 
-import io
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +14,9 @@ from typing import NamedTuple
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.storage import new_folder
-from sublayer.tasks.baselines import describe_majority, majority
-from sublayer.tasks.reading import SAME_ID, ReadSplit
+from sublayer.tasks.baselines import BASELINES
+from sublayer.tasks.published import SAME_ID, AnswerFile, Published, ReadSplit
 from sublayer.tasks.registry import SUITES, read_split
-from sublayer.tasks.rows import AnswerFile, Published
 from sublayer.tasks.task import Example, Prediction, Task
 
 
@@ -71,7 +69,12 @@ def write_submission(
             for name, content in files.items():
                 (folder / name).write_text(content, encoding="utf-8", newline="")
             if has_archive:
-                (folder / ARCHIVE).write_bytes(_archive(files))
+                with zipfile.ZipFile(folder / ARCHIVE, "w") as archive:
+                    for name, content in files.items():
+                        info = zipfile.ZipInfo(name, _DATE)
+                        info.compress_type = zipfile.ZIP_DEFLATED
+                        info.external_attr = 0o644 << 16
+                        archive.writestr(info, content.encode())
             if notes:
                 text = "".join(f"{line}\n" for line in notes)
                 (folder / NOTES).write_text(text, encoding="utf-8", newline="")
@@ -80,17 +83,6 @@ def write_submission(
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}") from None
     return Submission(path, tuple(files), tuple(notes))
-
-
-def _archive(files: Mapping[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in files.items():
-            info = zipfile.ZipInfo(name, _DATE)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = 0o644 << 16
-            archive.writestr(info, content.encode())
-    return buffer.getvalue()
 
 
 _ONE_FOR_ALL = (
@@ -185,8 +177,9 @@ def _filled(
     if predictions is None:
         predictions, how = [most] * len(answers.examples), _ONE_FOR_ALL
         if answers.train:
-            predictions = majority(answers.task, answers.train, answers.examples)
-            how = describe_majority(answers.task)
+            majority = BASELINES["majority"]
+            predictions = majority.predict(answers.task, answers.train, answers.examples)
+            how = majority.describe(answers.task)
         notes.append(f"{file.name}: not trained; every row has {how}")
     filled = [
         replace(prediction, label=most.label)

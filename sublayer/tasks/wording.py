@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from sublayer.errors import DataError
 from sublayer.tasks.task import Answer, Example, Kind, Prediction, Task
 
 Cut = Literal["longest", "first", "windows"]
@@ -223,12 +222,29 @@ class Wording:
         """Return the answer that was written; its label is None where it is none of the labels, or
         no number.
 
+        Of a span the passage's own characters where it has these words, and where they begin. Words
+        and marks are compared, between which spaces are added and lost: in their own capitals, else
+        in any.
+
         Of a pronoun whether the noun in question is named, or which of two nouns; none where both
-        are, as "the dog" of "the big dog" and "the small dog" may be.
+        are, as "the dog" of "the big dog" and "the small dog" may be. A noun is named where,
+        without determiners and capitals, the words of one are among the other's, and neither or
+        both have an apostrophe.
         """
         text = written.strip()
         if self.task.kind == "span":
-            return self._span(example, text)
+            if self.task.has_unanswerable and text.lower() == UNANSWERABLE:
+                return Prediction(text="", no_answer=1.0)
+            passage = example.fields[self.task.fields[0]]
+            there, wanted = list(_TOKEN.finditer(passage)), _TOKEN.findall(text)
+            for convert in (str, str.lower) if wanted else ():
+                needle = [convert(token) for token in wanted]
+                tokens = [convert(token[0]) for token in there]
+                for index in range(len(there) - len(wanted) + 1):
+                    if tokens[index : index + len(wanted)] == needle:
+                        start, stop = there[index].start(), there[index + len(wanted) - 1].end()
+                        return Prediction(text=passage[start:stop], start=start)
+            return Prediction(text=text)
         if self.task.kind == "text":
             return Prediction(text=text)
         if self.task.kind == "number":
@@ -239,35 +255,21 @@ class Wording:
             return Prediction(number if math.isfinite(number) else None, text=text)
         targets = self.text_targets(example)
         label = targets.index(text) if text in targets else None
-        if self.pronoun and not content_words(text):
+        words = content_words(text) if self.pronoun else set()
+        if self.pronoun and not words:
             label = None
         elif self.pronoun and label is None:
             nouns = example.choices or (self.text_target(example) or "",)
-            is_named = [names_referent(text, noun) for noun in nouns]
+            is_named = [
+                ("'" in text) == ("'" in noun)
+                and (words <= content_words(noun) or content_words(noun) <= words)
+                for noun in nouns
+            ]
             if not example.choices:
                 label = int(is_named[0])
             elif is_named.count(True) == 1:
                 label = is_named.index(True)
         return Prediction(label, text=text)
-
-    def _span(self, example: Example, text: str) -> Prediction:
-        """Return the passage's own characters where it has these words, and where they begin.
-
-        They are compared by words and marks, between which spaces are added and lost: in their own
-        capitals, else in any.
-        """
-        if self.task.has_unanswerable and text.lower() == UNANSWERABLE:
-            return Prediction(text="", no_answer=1.0)
-        passage = example.fields[self.task.fields[0]]
-        there, wanted = list(_TOKEN.finditer(passage)), _TOKEN.findall(text)
-        for convert in (str, str.lower) if wanted else ():
-            needle = [convert(token) for token in wanted]
-            tokens = [convert(token[0]) for token in there]
-            for index in range(len(there) - len(wanted) + 1):
-                if tokens[index : index + len(wanted)] == needle:
-                    start, stop = there[index].start(), there[index + len(wanted) - 1].end()
-                    return Prediction(text=passage[start:stop], start=start)
-        return Prediction(text=text)
 
     def may_answer(self, example: Example, begun: str) -> bool:
         """Return whether a text that begins so may be one of the labels, or a number, once it ends.
@@ -319,16 +321,6 @@ def marking(mark: Callable[[Example], str], pronoun: str) -> Mapping[str, Any]:
     return {"marked": mark, "pronoun": pronoun, "read": lambda example: f"wsc: {mark(example)}"}
 
 
-def names_referent(written: str, referent: str) -> bool:
-    """Return whether a text names a noun: without determiners and capitals, the words of one are
-    among the other's, and neither or both have an apostrophe.
-    """
-    words, wanted = content_words(written), content_words(referent)
-    if ("'" in written) != ("'" in referent):
-        return False
-    return words <= wanted or wanted <= words
-
-
 def content_words(text: str) -> set[str]:
     """Return the words of a text without determiners, in small letters."""
     return set(text.lower().split()) - _DETERMINERS
@@ -349,47 +341,3 @@ def answered(question: str, option: str) -> str:
 
 def _pad(text: str) -> str:
     return _SPACES.sub(" ", _PUNCTUATION.sub(r" \1 ", text))
-
-
-def mark_word(text: str, pronoun: str, index: int) -> str:
-    """Put stars around a pronoun, given by its place among the words that spaces separate.
-
-    Punctuation that sticks to it is moved off: ``him,"`` becomes ``*him* ,"``. Where another word
-    stands in the place, the pronoun's nearest occurrence is meant. Both repair by rule the two
-    texts that T5's ``wsc_simple`` repairs by hand; unlike there, a pronoun may be the first or the
-    last word.
-
-    Raises DataError where the text has no such word.
-    """
-    words = text.split(" ")
-    places = places_of(words, pronoun)
-    if not places:
-        raise DataError(f"{pronoun!r} is no word of {text!r}")
-    nearest = min(places, key=lambda position: abs(position - index))
-    before, after = places[nearest].groups()
-    parts = [part for part in (before, f"*{pronoun}*", after) if part]
-    return " ".join([*words[:nearest], *parts, *words[nearest + len(pronoun.split(" ")) :]])
-
-
-def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
-    """Find the occurrences of a span's words by index; the groups are attached punctuation."""
-    n_words = len(span.split(" "))
-    pattern = re.compile(rf"(\W*){re.escape(span)}(\W*)")
-    windows = (" ".join(words[index : index + n_words]) for index in range(len(words)))
-    matches = {index: pattern.fullmatch(window) for index, window in enumerate(windows)}
-    return {index: match for index, match in matches.items() if match}
-
-
-def mark_first(text: str, pronoun: str) -> str:
-    """Put stars around the first occurrence of a pronoun between a space and a space, full stop or
-    comma; without one, around the first that is a whole word, whatever its capitals.
-
-    Source: T5's ``definite_pronoun_resolution_simple``, but for the second rule, which is ours:
-    there, such a text stays unmarked. Raises DataError where the text has no such word.
-    """
-    word = re.escape(pronoun)
-    match = re.search(rf"(?<= ){word}(?=[ .,])", text)
-    match = match or re.search(rf"\b{word}\b", text, re.IGNORECASE)
-    if match is None:
-        raise DataError(f"{pronoun!r} is no word of {text!r}")
-    return f"{text[: match.start()]}*{match[0]}*{text[match.end() :]}"

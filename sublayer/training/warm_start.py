@@ -15,7 +15,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
 from sublayer.model.transformer import Body, EncoderDecoder, Transformer
 from sublayer.objective.base import Objective
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 from sublayer.training.checkpoints import load_into
 

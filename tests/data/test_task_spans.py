@@ -28,7 +28,7 @@ from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError
-from sublayer.objective.supervised.predictions import Listed
+from sublayer.objective.supervised.heads import Listed
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Answer, Example
 from tests.breadth import examples, rows

@@ -25,10 +25,9 @@ from sublayer.data.tasks.encoded import (
 from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.errors import DataError
-from sublayer.tasks.division import held_out
 from sublayer.tasks.own_table import find_parts
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.task import Example
+from sublayer.tasks.task import Example, held_out
 from tests.answerers import draw_examples, rule_of, split_of, tokenizer_of
 from tests.data.releases import write_release
 from tests.packed_rows import unpack

@@ -11,9 +11,8 @@ from sublayer.config.span import SpanObjective
 from sublayer.model.estimates import MicroBatch
 from sublayer.model.transformer import build
 from sublayer.objective.families import family_of
-from sublayer.objective.supervised.batches import SyntheticExamples
-from sublayer.tasks.registry import TASKS
-from sublayer.tasks.spec import TaskSpec
+from sublayer.objective.supervised.family import SyntheticExamples
+from sublayer.tasks.registry import TASKS, TaskSpec
 
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 96, 5
 PRECISIONS = ("float32", "bfloat16")

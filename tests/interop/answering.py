@@ -10,8 +10,8 @@ from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_m
 from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.transformer import build
-from sublayer.objective.supervised.loss import answer_logits, text_states, unscaled
-from sublayer.tasks.spec import TaskSpec
+from sublayer.objective.supervised.heads import answer_logits, text_states, unscaled
+from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 from tests.interop.exported import with_random_vectors
 

@@ -27,9 +27,8 @@ from sublayer.interop.huggingface import (
     read_huggingface,
 )
 from sublayer.model.transformer import build
-from sublayer.objective.supervised.loss import unscaled
-from sublayer.tasks.registry import TASKS
-from sublayer.tasks.spec import TaskSpec
+from sublayer.objective.supervised.heads import unscaled
+from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.tasks.task import Example
 from sublayer.text_model import TextModel
 from tests.interop.answering import answered, model_for

@@ -18,7 +18,7 @@ from sublayer.api.run import load
 from sublayer.config.load import load_recipe
 from sublayer.errors import CheckpointError
 from sublayer.interop.fairseq import _is_setting, find_checkpoint, import_fairseq, read_fairseq
-from sublayer.objective.supervised.loss import unscaled
+from sublayer.objective.supervised.heads import unscaled
 from tests.interop.folders import check_refused, close
 
 PAD, END = 1, 2

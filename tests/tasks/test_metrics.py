@@ -13,24 +13,20 @@ from scipy.stats import binomtest, bootstrap, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from sublayer.errors import DataError
-from sublayer.tasks import words as module
-from sublayer.tasks.baselines import BASELINES
-from sublayer.tasks.division import held_out
+from sublayer.tasks import baselines as module
+from sublayer.tasks.baselines import BASELINES, FEATURES, Overlap, score_windows, split_words
 from sublayer.tasks.metrics import METRICS, Answered, RougeWords, is_equal, normalise, spearman
 from sublayer.tasks.own_table import METRICS as OF_KINDS
-from sublayer.tasks.registry import AVERAGES, TASKS, suite_averages
-from sublayer.tasks.scoring import paired, points, score
-from sublayer.tasks.task import Answer, Example, Prediction, Task
-from sublayer.tasks.unanswerable import best_threshold, by_answerable, with_threshold
-from sublayer.tasks.words import (
-    FEATURES,
-    Overlap,
-    predict_choices,
-    predict_classes,
-    predict_spans,
-    score_windows,
-    split_words,
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.scoring import (
+    best_threshold,
+    by_answerable,
+    paired,
+    points,
+    score,
+    with_threshold,
 )
+from sublayer.tasks.task import Answer, Example, Prediction, Task, held_out
 
 MAJORITY, WORDS = BASELINES["majority"], BASELINES["words"]
 CLASSES = Task("x", "X", "", "classes", ("text",), ("accuracy",), labels=("no", "yes", "maybe"))
@@ -87,7 +83,7 @@ def test_rows_without_words_are_answered_and_those_without_labels_teach_nothing(
 def test_labels_that_are_rare_count_as_much_where_the_metric_says_so(metric, p_rare):
     train = _rows(["plain words"] * 10, [0] * 9 + [1])
     task = Task("x", "X", "", "classes", ("text",), (metric,), labels=("a", "b"))
-    (prediction,) = predict_classes(task, train, _rows(["plain words"], [0]))
+    (prediction,) = WORDS.predict(task, train, _rows(["plain words"], [0]))
     assert prediction.probabilities[1] == pytest.approx(p_rare, abs=0.01)
 
 
@@ -134,7 +130,7 @@ def _asked(question, passage=PASSAGE, answers=()):
     ("Is it what it is?", "It is what it is.", "It is what it is."), ("Who?", "", ""),
 ])  # fmt: skip
 def test_the_answer_is_a_phrase_of_the_sentence_with_the_questions_words(question, passage, answer):
-    (prediction,) = predict_spans(TASKS["squad"], [], [_asked(question, passage)])
+    (prediction,) = WORDS.predict(TASKS["squad"], [], [_asked(question, passage)])
     assert prediction.text == answer
     assert not answer or passage[prediction.start :].startswith(answer)
 
@@ -142,9 +138,9 @@ def test_the_answer_is_a_phrase_of_the_sentence_with_the_questions_words(questio
 def test_where_questions_may_have_no_answer_the_threshold_is_learned():
     known = _asked("When was the tower built?", answers=(Answer("1889"),))
     unknown = _asked("When was the senate of Rome abolished?")
-    first, second = predict_spans(TASKS["squad"], [], [known, unknown])
+    first, second = WORDS.predict(TASKS["squad"], [], [known, unknown])
     assert 0 <= first.no_answer < second.no_answer <= 1
-    predictions = predict_spans(TASKS["squad2"], [known, unknown], [known, unknown])
+    predictions = WORDS.predict(TASKS["squad2"], [known, unknown], [known, unknown])
     assert [each.text for each in predictions] == ["1889", ""]
 
 
@@ -166,7 +162,7 @@ def test_a_window_is_as_long_as_there_are_wanted_words(passage, wanted, value):
 ])  # fmt: skip
 def test_the_choice_fills_the_blank_and_ties_go_to_the_first(name, texts, choices, chosen):
     fields = dict(zip(TASKS[name].fields, texts, strict=True))
-    (prediction,) = predict_choices(TASKS[name], [Example("0", fields, choices=choices)])
+    (prediction,) = WORDS.predict(TASKS[name], [], [Example("0", fields, choices=choices)])
     assert prediction.label == chosen
 
 
@@ -361,17 +357,8 @@ def test_influences_are_slopes_by_weight():
     assert found[""] == pytest.approx((found["accuracy"] + found["f1"]) / 2)
 
 
-def test_averages_of_suites():
+def test_the_metrics_of_all_tasks_are_known():
     assert {name for task in TASKS.values() for name in task.metrics} <= METRICS.keys()
-    glue = {task: [0.8] for task in AVERAGES["GLUE"]} | {"wnli": [0.35], "ax": [0.1]}
-    means = {"GLUE": (8 * 0.8 + 0.35) / 9, "GLUE without WNLI": 0.8}
-    assert suite_averages(glue) == pytest.approx(means)
-    # MNLI's score is the mean of its two sets; without one of its tasks a suite has no average.
-    zeros = {task: [0.0] for task in AVERAGES["GLUE without WNLI"]} | {"mnli": [0.8, 0.6]}
-    assert suite_averages(zeros) == {"GLUE without WNLI": pytest.approx(0.7 / 8)}
-    superglue = {task: [0.5] for task in AVERAGES["SuperGLUE"]}
-    assert suite_averages(superglue) == {"SuperGLUE": 0.5}
-    assert suite_averages({task: [0.5] for task in superglue if task != "wsc"}) == {}
 
 
 V1 = ("exact_match", "token_f1")
@@ -442,8 +429,8 @@ def test_the_best_score_is_the_best_of_all_thresholds():
         each.no_answer: score(examples, with_threshold(predictions, each.no_answer), V2[:1]).value
         for each in predictions
     }
-    best = best_threshold(examples, predictions, is_equal)
-    assert best.score == pytest.approx(max(scores.values())) == scores[best.threshold]
+    best, threshold = best_threshold(examples, predictions, is_equal)
+    assert best == pytest.approx(max(scores.values())) == scores[threshold]
     # "the" is an answer, by which nothing but an empty one is right.
     examples = asked([["big cat"], ["the"], [], []])
     predictions = _told(("cat", 0), ("", 0), ("", 0), ("dog", 0))

@@ -15,6 +15,7 @@ import pytest
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.own_table import (
     LONE,
+    SEVERAL,
     OwnTable,
     columns_of,
     describe_left_out,
@@ -24,7 +25,7 @@ from sublayer.tasks.own_table import (
     read_rows,
     read_table,
 )
-from sublayer.tasks.reading import MOVED, NOT_FOUND, SEVERAL
+from sublayer.tasks.published import MOVED, NOT_FOUND
 from sublayer.tasks.records import read_records
 from sublayer.tasks.task import Answer
 from tests.tasks.files import answers, ids, labels, texts, write
@@ -323,7 +324,7 @@ def test_cells_of_a_workbook_are_texts_of_its_first_sheet_with_rows(tmp_path):
     workbook.save(tmp_path / "a.xlsx")
     found = [(each.line, [*each.values.values()]) for each in read_records(tmp_path / "a.xlsx")]
     assert found == [(3, ["1", "TRUE"]), (5, ["2020-01-02", ""]), (6, ["0.5", ""])]
-    assert "'Rows' is read, and not Other" in read_own(tmp_path / "a.xlsx").note
+    assert "'Rows' is read, and not Other" in read_own(tmp_path / "a.xlsx")[1]
 
 
 SURROUNDED = "quotes stand around fields, as in CSV"
@@ -338,10 +339,10 @@ SURROUNDED = "quotes stand around fields, as in CSV"
     ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are text"),
 ])  # fmt: skip
 def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, lines, rows, note):
-    found = read_own(write(tmp_path / "a.tsv", "x\ty\n" + lines))
-    assert [list(record.values.values()) for record in found.records] == rows
-    assert found.note.partition(": ")[2] == note
-    (record,) = read_own(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n')).records
+    records, found, _ = read_own(write(tmp_path / "a.tsv", "x\ty\n" + lines))
+    assert [list(record.values.values()) for record in records] == rows
+    assert found.partition(": ")[2] == note
+    (record,), *_ = read_own(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n'))
     assert record.values == {"x": "a", "y": "1"}
 
 

@@ -16,17 +16,11 @@ from sublayer.tasks.predicting import (
     name_prediction,
     read_asked,
 )
-from sublayer.tasks.registry import TASKS, read_split, wording_of
-from sublayer.tasks.spec import TaskSpec, read_spec
-from sublayer.tasks.submissions import (
-    ARCHIVE,
-    NOTES,
-    Answers,
-    write_predictions,
-)
+from sublayer.tasks.registry import TASKS, TaskSpec, read_spec, read_split, wording_of
+from sublayer.tasks.submissions import ARCHIVE, NOTES, Answers, write_predictions
 from sublayer.tasks.suites.glue import as_pronoun
 from sublayer.tasks.task import Answer, Example, Prediction
-from sublayer.tasks.wording import PairRow, mark_first, mark_word
+from sublayer.tasks.wording import PairRow
 from tests.tasks.files import OFFICIAL, write
 
 
@@ -142,12 +136,17 @@ def test_questions_numbers_and_several_answers_are_written_in_words():
     ("he and he and he", 2, "he and *he* and he"),
 ])  # fmt: skip
 def test_a_pronoun_is_marked_in_its_place_or_where_it_first_stands_alone(text, index, marked):
-    assert mark_word(text, "he", index) == marked
-    assert mark_first("the hero said he, he won", "he") == "the hero said *he*, he won"
-    assert mark_first("He won; is it he?", "he") == "*He* won; is it he?"
-    for mark in (mark_first, lambda text, word: mark_word(text, word, 0)):
+    def mark(name, text, index=0):
+        fields = {"text": text, "span1_text": "a", "span2_text": "he", "pronoun": "he"}
+        example = Example("0", fields, extra={"span2_index": index})
+        return wording_of(TASKS[name]).marked(example)
+
+    assert mark("wsc", text, index) == marked
+    assert mark("dpr", "the hero said he, he won") == "the hero said *he*, he won"
+    assert mark("dpr", "He won; is it he?") == "*He* won; is it he?"
+    for name in ("dpr", "wsc"):
         with pytest.raises(DataError, match="'he' is no word of 'the end'"):
-            mark("the end", "he")
+            mark(name, "the end")
 
 
 @pytest.mark.parametrize("premise, hypothesis, marked, referent", [
@@ -161,8 +160,7 @@ def test_a_pronoun_is_marked_in_its_place_or_where_it_first_stands_alone(text, i
      "the car"), ("Then it (that is all", "Then he (that is all", "Then *it* (that is all", "he"),
 ])  # fmt: skip
 def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
-    found = as_pronoun(premise, hypothesis)
-    assert (found.text, found.referent) == (marked, referent)
+    assert as_pronoun(premise, hypothesis) == (marked, referent)
     task, example = TASKS["wnli"], _example("wnli", f"{premise}|{hypothesis}", 1)
     assert (wording_of(task).text_input(example), wording_of(task).text_target(example)) == (
         f"wsc: {marked}",

@@ -10,6 +10,7 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import Download
+from sublayer.tasks.finding import Release
 from sublayer.tasks.registry import (
     ROWS,
     SUITES,
@@ -19,7 +20,6 @@ from sublayer.tasks.registry import (
     locate_files,
     read_split,
 )
-from sublayer.tasks.releases import Release
 from sublayer.tasks.task import Answer
 from tests.breadth import rows
 from tests.data.releases import write_archive, write_zip

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from sublayer.errors import DataError
-from sublayer.tasks.reading import MOVED, NOT_FOUND, SPACED, place_answer
+from sublayer.tasks.published import MOVED, NOT_FOUND, SPACED, place_answer
 from sublayer.tasks.registry import TASKS, find_files, read_split
-from sublayer.tasks.suites.squad import CONTRADICTORY, UNANSWERABLE
+from sublayer.tasks.suites.passages import CONTRADICTORY, UNANSWERABLE
 from sublayer.tasks.task import Answer
 from tests.tasks.files import OFFICIAL, answers, ids, labels, read, texts, write
 
@@ -429,8 +429,8 @@ def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the
     ("one two", "two", 1, ("two", None, "")),
 ])  # fmt: skip
 def test_an_answer_has_a_place_or_none(passage, text, start, placed):
-    found = place_answer(passage, text, start)
-    assert (found.answer.text, found.answer.start, found.repair) == placed
+    found, repair = place_answer(passage, text, start)
+    assert (found.text, found.start, repair) == placed
 
 
 @pytest.mark.parametrize("name, version, tasks", [

@@ -26,7 +26,7 @@ from sublayer.errors import SublayerError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
-from sublayer.objective.supervised import batches
+from sublayer.objective.supervised import heads
 from sublayer.objective.supervised import text as texts
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place
@@ -120,7 +120,7 @@ def few(model, context):
 
 
 @patch.object(Transformer, "states", count_calls)
-@patch.object(batches, "batch_sequences", few)
+@patch.object(heads, "batch_sequences", few)
 @patch.object(texts, "_AT_A_TIME", 2)
 def scores(world, paths):
     found, places = {}, {"alone": ALONE, "together": world}

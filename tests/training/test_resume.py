@@ -35,8 +35,7 @@ from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
-from sublayer.tasks.registry import TASKS
-from sublayer.tasks.spec import TaskSpec, spec_files
+from sublayer.tasks.registry import TASKS, TaskSpec, spec_files
 from sublayer.text_model import TextModel
 from sublayer.training.log import SilentProgress
 from sublayer.training.warm_start import StartModel, freeze, frozen_parameters, start_from

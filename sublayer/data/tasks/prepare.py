@@ -40,13 +40,12 @@ from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing
 from sublayer.system.stages import note, stage
-from sublayer.tasks.division import count_bundles, held_out
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
 from sublayer.tasks.own_table import NAME, OwnTable, describe_left_out, read_table
-from sublayer.tasks.reading import VERSION, ReadSplit
+from sublayer.tasks.published import VERSION, ReadSplit
 from sublayer.tasks.records import suffix_of
 from sublayer.tasks.registry import TASKS, locate_files, read_split, wording_of
-from sublayer.tasks.task import Example, Task
+from sublayer.tasks.task import Example, Task, bundles_of, held_out
 
 Kept = tuple[dict[str, Any], Any]
 """Arrays by name, and a JSON header."""
@@ -344,7 +343,7 @@ class TaskDivision:
             return Chosen(self._source, examples)
         n = int(self._is_usable.sum())
         # Rows with the same texts, of one source or of one group stay together.
-        n_bundles = count_bundles(self._examples(self._is_usable))
+        n_bundles = len(bundles_of(self._examples(self._is_usable)))
         bundles = f", in {count(n_bundles, 'group')} that one side takes" if n_bundles < n else ""
         raise DataError(
             f"no row of {self._title}, {self._source}, is {what}: {n:,} of "

@@ -45,7 +45,7 @@ from sublayer.files.storage import expanded
 from sublayer.system.extras import extra_module
 from sublayer.tasks.records import (
     Record,
-    is_json_list,
+    begins_with,
     read_parquet,
     read_records,
     suffix_of,
@@ -67,7 +67,7 @@ def json_records(path: Path, field: str = "text") -> Iterator[Record]:
     A text of a list is an object of one ``field``. Raises DataError with file and line, or member
     from 1, where one is broken or anything else.
     """
-    if is_json_list(path):
+    if begins_with(path, b"["):
         for number, member in enumerate(parse_json(unpacked(path), str(path), DataError), 1):
             if not isinstance(member, str | dict):
                 kind = type(member).__name__

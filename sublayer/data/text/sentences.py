@@ -39,7 +39,7 @@ from sublayer.data.text.ranges import (
 )
 from sublayer.files.lines import blocks_of
 from sublayer.system.extras import extra_module
-from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED
+from sublayer.tasks.metrics import OTHER_ENDS, UNSPACED
 
 _OTHER_CLOSERS = "\"'”’»)\\]}」』）】》〉〕〗］｝"
 _OTHER = re.compile(

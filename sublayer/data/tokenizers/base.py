@@ -24,7 +24,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import FileText
 from sublayer.files.parsing import check_typed
 from sublayer.files.storage import write_file
-from sublayer.tasks.scripts import UNSPACED
+from sublayer.tasks.metrics import UNSPACED
 
 _NAME = re.compile(rb"<extra_id_(0|[1-9][0-9]*)>")
 

@@ -36,7 +36,7 @@ from sublayer.objective.masked.scores import (
 )
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 
 DEFAULT_PAIRS = 2000

@@ -1,12 +1,19 @@
-"""Answers to unprepared rows, from users and published test sets."""
+"""Answers to rows of users and published test sets, by one model or the average of several.
 
+Source of averaged spans: ALBERT's ``squad_utils.py``, which averages the scores of equal spans and
+of no answer over models, and then decodes.
+"""
+
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from sublayer.config.objective import SupervisedObjective
 from sublayer.counts import count
@@ -15,20 +22,25 @@ from sublayer.data.prepare import note_losses
 from sublayer.data.tasks.batches import Assembler, TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import SpanExamples, WindowRule, encode_examples, find_marks
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
+from sublayer.data.tasks.spans import N_BEST, Span, probabilities_of
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, silent
+from sublayer.files.storage import resolved
+from sublayer.loading import find_model, load_task
 from sublayer.nearest import nearest_hint
-from sublayer.objective.supervised.batches import AskedSplit, row_rule
-from sublayer.objective.supervised.ensemble import (
-    check_heads,
-    check_members,
-    combine,
-    mean_threshold,
-    member_answers,
+from sublayer.objective.supervised.heads import (
+    BIAS,
+    WEIGHT,
+    AskedSplit,
+    Listed,
+    answer_examples,
+    from_numbers,
+    list_spans,
+    row_rule,
+    to_numbers,
 )
-from sublayer.objective.supervised.loss import BIAS, WEIGHT, from_numbers, to_numbers
 from sublayer.objective.supervised.scores import answer_split
-from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing
+from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing, write_part
 from sublayer.system.stages import note
 from sublayer.tasks.predicting import (
     UNANSWERED,
@@ -40,12 +52,205 @@ from sublayer.tasks.predicting import (
     find_columns,
     name_prediction,
 )
-from sublayer.tasks.reading import label_places
-from sublayer.tasks.registry import TASKS, wording_of
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TASKS, TaskSpec, wording_of
+from sublayer.tasks.scoring import with_threshold
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.text_model import TextModel
 from sublayer.values import given_rows
+
+N_LISTED = 100
+"""Spans of a question that a member lists."""
+_SAME = ("kind", "labels", "fields", "numbers", "is_bounded", "has_unanswerable")
+"""Properties of a task that all members share."""
+
+
+def find_members(runs: Sequence[Path]) -> list[TaskSpec]:
+    """Read the tasks of runs, before loading models.
+
+    Raises CheckpointError for a missing run, ConfigError for one without a task or named twice.
+    """
+    named: dict[Path, Path] = {}
+    specs = []
+    for run in runs:
+        folder = find_model(run)
+        spec = load_task(folder)
+        if spec is None:
+            raise ConfigError(f"{run} answers no task: name fine-tuned runs")
+        other = named.setdefault(resolved(folder), run)
+        if other is not run:
+            raise ConfigError(f"{run} and {other} are the same model: name each run once")
+        specs.append(spec)
+    return specs
+
+
+def check_members(names: Sequence[str], specs: Sequence[TaskSpec]) -> None:
+    """Raise ConfigError unless models answer the same tasks with averageable answers.
+
+    ``names``: the models in messages.
+    """
+    first_tasks = {task.name: task for task in specs[0].tasks}
+    for name, spec in zip(names, specs, strict=True):
+        if {task.name for task in spec.tasks} != first_tasks.keys():
+            titles = [", ".join(task.title for task in member.tasks) for member in (spec, specs[0])]
+            raise ConfigError(
+                f"{name} answers {titles[0]}, and {names[0]} {titles[1]}: an ensemble is of models "
+                "of the same tasks"
+            )
+        for task in spec.tasks:
+            for field in _SAME:
+                got, first = (getattr(side, field) for side in (task, first_tasks[task.name]))
+                if got != first:
+                    raise ConfigError(
+                        f"{name} answers {task.title} otherwise than {names[0]}: {field} is {got}, "
+                        f"not {first}; an ensemble is of models with the same answers"
+                    )
+            is_ranked = spec.answer == "rank" and wording_of(task).has_ranks
+            if spec.format == "text" and not is_ranked:
+                raise ConfigError(
+                    f"{name} writes its answers to {task.title} as text, which cannot be averaged: "
+                    "have it rank labels, where there are some (evaluate --answer rank, or "
+                    "objective.answer = rank in training), or name models that read pairs or "
+                    "traversals"
+                )
+
+
+def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
+    """Raise ConfigError where span heads score no answer in different ways.
+
+    A joint head has a logit of its own for it; independent ends score by how much [CLS] is better
+    than the best span. ``names``: the models in messages.
+    """
+    spec = models[0].task
+    if spec is None or not spec.tasks[0].has_unanswerable:
+        return
+    kinds = ["independent" if model.model.joint_span_head is None else "joint" for model in models]
+    for name, kind in zip(names, kinds, strict=True):
+        if kind != kinds[0]:
+            raise ConfigError(
+                f"{name} has a head of {kind} spans and {names[0]} one of {kinds[0]}: their scores "
+                "of no answer are on different scales, and have no average"
+            )
+
+
+@dataclass(frozen=True)
+class MemberAnswers:
+    """A member's answers to all examples of a split, in order."""
+
+    predictions: Sequence[Prediction] = ()
+    """Of labels, choices and numbers."""
+    listed: Sequence[Listed] = ()
+    """Of questions about passages."""
+    is_joint: bool = False
+    """True where a head of its own scores no answer to them."""
+    threshold: float | None = None
+    """The score of no answer above which the member gives none."""
+
+
+def member_answers(asked: AskedSplit) -> MemberAnswers:
+    """Answer a split that is encoded for a member."""
+    spec = asked.spec
+    if asked.split.parts[0].task.kind == "span":
+        is_joint = asked.model.joint_span_head is not None
+        listed, _ = list_spans(asked, N_LISTED)
+        return MemberAnswers(listed=listed, is_joint=is_joint, threshold=spec.threshold)
+    if spec.format != "text":
+        return MemberAnswers(answer_examples(asked)[0])
+    return MemberAnswers([reply for part in asked.split.parts for reply in write_part(asked, part)])
+
+
+def mean(values: Sequence[float]) -> float:
+    """Average numbers; exact for equal ones."""
+    first = values[0]
+    return first + math.fsum(value - first for value in values) / len(values)
+
+
+def mean_threshold(members: Sequence[MemberAnswers]) -> float | None:
+    """Return the mean of members' thresholds, consistent with averaged scores.
+
+    None where a member has none, and so always answers.
+    """
+    thresholds = [member.threshold for member in members if member.threshold is not None]
+    return mean(thresholds) if len(thresholds) == len(members) else None
+
+
+def combine(
+    parts: Sequence[TaskPart], members: Sequence[MemberAnswers], threshold: float | None
+) -> list[Prediction]:
+    """Average the members' answers to the examples of parts, in order.
+
+    ``threshold``: the no-answer score above which none is given; None: always answer.
+    """
+    if parts[0].task.kind == "span":
+        is_joint = all(member.is_joint for member in members)
+        unanswerable = parts[0].task.has_unanswerable
+        decoded = [
+            average_listed(listed).prediction(is_joint=is_joint, has_unanswerable=unanswerable)
+            for listed in zip(*(member.listed for member in members), strict=True)
+        ]
+        return decoded if threshold is None else with_threshold(decoded, threshold)
+    examples = [(part.task, example) for part in parts for example in part.examples]
+    answers = zip(*(member.predictions for member in members), strict=True)
+    return [average(*asked, outputs) for asked, outputs in zip(examples, answers, strict=True)]
+
+
+def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Prediction:
+    """Average the members' numbers, or probabilities, for an example.
+
+    The answer is the label or choice of highest average, the first of equals. Members that rank
+    texts also give it as text.
+    """
+    if task.kind == "number":
+        numbers = [answer.label for answer in answers if answer.label is not None]
+        assert len(numbers) == len(answers), "every member gives a number"
+        return Prediction(label=mean(numbers))
+    n_outputs = len(example.choices) or len(task.labels)
+    rows = np.zeros((len(answers), n_outputs))
+    for row, answer in zip(rows, answers, strict=True):
+        # The maximum number of choices differs between batches.
+        shares = answer.probabilities[:n_outputs]
+        row[: len(shares)] = shares
+    means = rows[0] + (rows - rows[0]).mean(0)
+    best = int(means.argmax())
+    text = next((answer.text for answer in answers if answer.label == best and answer.text), "")
+    return Prediction(label=best, probabilities=tuple(means.tolist()), text=text)
+
+
+def average_listed(listed: Sequence[Listed]) -> Listed:
+    """Average the scores of equal spans, by characters of the passage, and of no answer.
+
+    A member that does not list a span contributes its lowest listed score. The source averages only
+    over members that list it, so that one confident member outweighs agreement of all others. A
+    constant added to a member's scores does not change the order: sums of logits serve as
+    log-probabilities. Members that list nothing are skipped.
+    """
+    members: list[dict[tuple[int, int, int], Span]] = []
+    for spans in (ranking.spans for ranking in listed if ranking.spans):
+        # Spans exclude whitespace tokens at their ends, so that several may be the same text: the
+        # key's third element counts earlier equal ones.
+        seen: Counter[tuple[int, int]] = Counter()
+        keyed = {}
+        for span in spans:
+            characters = span.start, len(span.text)
+            keyed[*characters, seen[characters]] = span
+            seen[characters] += 1
+        members.append(keyed)
+    lowest = [min(span.score for span in member.values()) for member in members]
+    averaged = []
+    for key in dict.fromkeys(key for member in members for key in member):
+        equal = [member.get(key) for member in members]
+        scores = [
+            floor if span is None else span.score for span, floor in zip(equal, lowest, strict=True)
+        ]
+        text = next(span.text for span in equal if span is not None)
+        averaged.append((mean(scores), text, key[0]))
+    # The first member breaks ties.
+    best = sorted(averaged, key=lambda scored: -scored[0])[:N_BEST]
+    probabilities = probabilities_of(np.array([score for score, _, _ in best]))
+    spans = [
+        Span(text, start, score, p)
+        for (score, text, start), p in zip(best, probabilities, strict=True)
+    ]
+    return Listed(spans, mean([ranking.no_answer for ranking in listed]))
 
 
 def objective_of(spec: TaskSpec) -> SupervisedObjective:
@@ -62,9 +267,10 @@ def objective_of(spec: TaskSpec) -> SupervisedObjective:
 def answer_known(text_model: TextModel, task: Task) -> None:
     """Adapt a model, in place, to a known task of the same kind.
 
-    Rows of its head are reordered by the words of the task's labels; numbers are put on the task's
-    scale. Raises ConfigError for a model without a head of a task, for answers of another kind, and
-    for other words.
+    Rows of its head are reordered by the words of the task's labels, whatever their capitals, and
+    whether they are joined by spaces, hyphens or underscores; numbers are put on the task's scale.
+    Raises ConfigError for a model without a head of a task, for answers of another kind, and for
+    other words: an order is never guessed.
     """
     spec, model = text_model.task, text_model.model
     if spec is None or spec.format == "text":
@@ -79,22 +285,31 @@ def answer_known(text_model: TextModel, task: Task) -> None:
             f"the model answers {current.title}, and {task.title} asks for answers of another kind "
             f"({asks}, not {gives}): name another task"
         )
-    if task.kind in ("classes", "number"):
-        weights: dict[str, Any] = model.state_dict()
-        if task.kind == "number":
-            changed = from_numbers(to_numbers(weights, current), task)
-        else:
-            places = label_places(current.labels, task)
-            changed = {name: _in_order(weights[name], places) for name in (WEIGHT, BIAS)}
-        model.load_state_dict({**weights, **changed})
+    weights = model.state_dict()
+    if task.kind == "number":
+        model.load_state_dict(from_numbers(to_numbers(weights, current), task))
+    elif task.kind == "classes":
+        words, wanted = (
+            ["_".join(re.sub("[-_]", " ", label.casefold()).split()) for label in labels]
+            for labels in (current.labels, task.labels)
+        )
+        if sorted(words) != sorted(wanted):
+            named = ", ".join(current.labels)
+            raise ConfigError(
+                f"the model's labels are {named:.200}, those of {task.title} "
+                f"{', '.join(task.labels)}: which is which is not guessed; write the words into "
+                "id2label of config.json, and import it again"
+            )
+        places = [words.index(label) for label in wanted]
+        for name in (WEIGHT, BIAS):
+            rows = weights[name]
+            if len(rows) < len(places):
+                # One output answers for two labels: it is the second's logit, the first's is 0.
+                weights[name] = rows if places == [0, 1] else -rows
+            else:
+                weights[name] = rows[places]
+        model.load_state_dict(weights)
     text_model.task = replace(spec, tasks=(task,))
-
-
-def _in_order(rows: Tensor, places: tuple[int, ...]) -> Tensor:
-    if len(rows) < len(places):
-        # One output answers for two labels: it is the second's logit, the first's is 0.
-        return rows if places == (0, 1) else -rows
-    return rows[list(places)]
 
 
 class Answerer:
@@ -235,7 +450,18 @@ def _check_models(
         if model.tokenizer is None:
             raise CheckpointError(f"{name} has no tokenizer.json, without which it reads no text")
         find_marks(model.tokenizer, model.task.format)
-        specs.append(replace(model.task, tasks=(chosen_task(model.task, task, name),)))
+        tasks = {trained.name: trained for trained in model.task.tasks}
+        listed = ", ".join(tasks)
+        if task is None and len(tasks) > 1:
+            raise ConfigError(f"{name} answers several tasks, {listed}: name one (--task)")
+        chosen = model.task.tasks[0]
+        if task is not None:
+            known = tasks.get(task, TASKS.get(task))
+            if known is None or not {known.name, known.trained_as} & tasks.keys():
+                hint = nearest_hint(task, tuple(tasks))
+                raise ConfigError(f"{name} does not answer {task:.60}, but {listed}{hint}")
+            chosen = known
+        specs.append(replace(model.task, tasks=(chosen,)))
     if together:
         check_members(names, specs)
         check_heads(names, models)
@@ -300,28 +526,6 @@ def asked_of(
     return AskedSplit(model, split, replace(rule, n_rows=batch), spec, processes, progress)
 
 
-def chosen_task(spec: TaskSpec, name: str | None, called: str) -> Task:
-    """Return a model's task by name, by default the only one.
-
-    Raises ConfigError for an unknown name, or several tasks without a name; ``called`` names the
-    model in messages.
-    """
-    tasks = {task.name: task for task in spec.tasks}
-    listed = ", ".join(tasks)
-    if name is None:
-        if len(tasks) > 1:
-            raise ConfigError(f"{called} answers several tasks, {listed}: name one (--task)")
-        return spec.tasks[0]
-    if name in tasks:
-        return tasks[name]
-    known = TASKS.get(name)
-    if known is not None and known.trained_as in tasks:
-        return known
-    raise ConfigError(
-        f"{called} does not answer {name:.60}, but {listed}{nearest_hint(name, tuple(tasks))}"
-    )
-
-
 BLOCK_ROWS = 4096
 """Rows that are answered before the first of them is written."""
 _CHOICES = " choices"
@@ -329,27 +533,13 @@ _CHOICES = " choices"
 GivenRow = str | Sequence[Any] | Mapping[str, Any] | None
 
 
-def predict_rows(
-    text_model: TextModel,
-    rows: Any,
-    *,
-    task: str | None = None,
-    batch: int | None = None,
-) -> list[NamedPrediction]:
+def predict_rows(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
     """Answer rows, each a text, a tuple of texts or a mapping by the names of the task's fields.
 
     ``rows`` may also be a DataFrame or a dict of columns. A tuple has the texts in field order,
-    then the choices. A row with an empty or missing text is not answered. ``task`` names one of
-    several; ``batch``: rows per batch.
-
-    Raises ConfigError and CheckpointError as ``Answerer`` does, DataError for a row that is none of
-    these.
+    then the choices. A row with an empty or missing text is not answered. Raises DataError for a
+    row that is none of these.
     """
-    return predict_rows_by(Answerer([text_model], task, batch=batch), rows)
-
-
-def predict_rows_by(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
-    """Answer rows with an ``Answerer``, as ``predict_rows`` does."""
     asked = (
         given_row(answerer, row, f"row {number}") for number, row in enumerate(given_rows(rows))
     )

@@ -1,7 +1,8 @@
-"""Evaluation of a fine-tuned model: its examples, its scores, the comparison with another model."""
+"""Evaluation of a fine-tuned model, or of the average of several: examples, scores, comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,34 @@ from sublayer.loading import load
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.answering import (
+    MemberAnswers,
     answer_known,
     asked_of,
+    check_heads,
+    check_members,
+    combine,
+    mean,
+    mean_threshold,
+    member_answers,
     objective_of,
     unprepared,
     unprepared_part,
 )
+from sublayer.objective.supervised.heads import AskedSplit
 from sublayer.objective.supervised.scores import (
     BaselineScores,
+    PartReport,
     answer_split,
     average_reports,
     part_name,
     report_split,
 )
-from sublayer.tasks.own_table import read_labelled, read_labelled_table, table_of
-from sublayer.tasks.reading import ReadSplit
+from sublayer.system.stages import stage
+from sublayer.tasks.own_table import read_labelled_table, table_of
+from sublayer.tasks.published import ReadSplit
 from sublayer.tasks.records import named
-from sublayer.tasks.registry import TASKS, wording_of
-from sublayer.tasks.scoring import paired
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TASKS, TaskSpec, find_files, read_split, wording_of
+from sublayer.tasks.scoring import best_threshold, paired, score, with_threshold
 from sublayer.tasks.task import Example, Prediction, Task
 
 
@@ -73,12 +83,34 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
 
 @dataclass(frozen=True)
 class TaskScoring:
-    """Examples to score, and training examples of baselines."""
+    """A model's examples to score, in its format, and training examples of baselines."""
 
+    asked: Evaluation
+    spec: TaskSpec
+    """The model's, with the options of the evaluation."""
     split: TaskSplit
     train: Mapping[str, Sequence[Example]]
     """By the task; those of which nothing can be learned are not there."""
     notes: tuple[str, ...] = ()
+
+    def layout(self, split: TaskSplit) -> AskedSplit:
+        """Lay out a split that is encoded for the model."""
+        progress = self.asked.progress("answered", "batches")
+        return asked_of(
+            self.asked.text_model, split, self.spec, self.asked.batch, progress=progress
+        )
+
+    def answer(self, split: TaskSplit) -> MemberAnswers:
+        """Answer a split as a member of an ensemble."""
+        with stage(f"answering by {self.asked.run}"):
+            return member_answers(self.layout(split))
+
+    def reports(
+        self, predictions: Sequence[Prediction], *, are_scored: bool = True
+    ) -> list[PartReport]:
+        """Report the scores of answers, with those of baselines where ``are_scored``."""
+        baselines = BaselineScores(lambda: self.train, are_scored=are_scored)
+        return report_split(self.split, baselines, predictions)
 
 
 def answer_asked(asked: Evaluation) -> tuple[TaskScoring, list[Prediction], float]:
@@ -87,28 +119,56 @@ def answer_asked(asked: Evaluation) -> tuple[TaskScoring, list[Prediction], floa
     Raises ConfigError for an unknown location of files, or a meaningless option, DataError for
     missing and damaged files.
     """
-    spec = asked_spec(asked)
-    scoring = asked_scoring(asked)
-    progress = asked.progress("answered", "batches")
-    layout = asked_of(asked.text_model, scoring.split, spec, asked.batch, progress=progress)
+    scoring = asked_scoring(asked, asked_spec(asked))
+    layout = scoring.layout(scoring.split)
     predictions, loss = answer_split(layout)
     cuts = describe_cuts(scoring.split, layout.rule)
     return replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss
 
 
-def asked_scoring(asked: Evaluation) -> TaskScoring:
+def asked_scoring(asked: Evaluation, spec: TaskSpec) -> TaskScoring:
     """Read the examples of an evaluation. Raises as ``answer_asked`` does."""
     path, recipe = asked.options.get("path"), asked.recipe
+    text_model, own_spec = asked.text_model, _spec(asked)
     raw = None if recipe is None else recipe.data.path
     is_own = isinstance(raw, str) and path is not None and resolved(expanded(path)) == resolved(raw)
-    if path is not None and not is_own:
-        return _scoring_of_path(asked, path)
-    data = own_data(asked, asked.split)
-    split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
-    notes: tuple[str, ...] = ()
-    if path is not None and _spec(asked).columns:
-        notes = (f"{path} is what it was trained on: scored on the rows that were left for that",)
-    return TaskScoring(split, trained_examples(data), notes)
+    notes: list[str] = []
+    if path is None or is_own:
+        data = own_data(asked, asked.split)
+        scored = data.valid if asked.split == "valid" else data.test
+        if path is not None and own_spec.columns:
+            notes.append(
+                f"{path} is what it was trained on: scored on the rows that were left for that"
+            )
+        split = of_tasks(scored)  # type: ignore[arg-type]
+        return TaskScoring(asked, spec, split, trained_examples(data), tuple(notes))
+    # All labelled rows of another file or folder, none used in training or selection.
+    parts: list[TaskPart] = []
+    train: dict[str, Sequence[Example]] = {}
+    for task in own_spec.tasks:
+        read, learned = _read(asked, task, path)
+        if learned is not None:
+            train[task.name] = learned.examples
+        parts += [unprepared_part(text_model, task, table.examples, table.name) for table in read]
+        notes += [
+            f"{task.title}, {table.name}: {note}" for table in read for note in table.described()
+        ]
+    split = unprepared(text_model, parts, own_spec).split
+    by_task: dict[str, list[Example]] = {}
+    if asked.recipe is not None:
+        try:
+            by_task = trained_examples(own_data(asked, "train"))
+        except DataError as error:
+            notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
+    for part in parts:
+        trained = {example.texts for example in by_task.get(part.task.name, ())}
+        n_trained = sum(example.texts in trained for example in part.examples)
+        if n_trained:
+            notes.append(
+                f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
+                "that it was trained on: too good by that"
+            )
+    return TaskScoring(asked, spec, split, {**by_task, **train}, tuple(notes))
 
 
 def _spec(asked: Evaluation) -> TaskSpec:
@@ -158,39 +218,16 @@ def trained_examples(data: Data) -> dict[str, list[Example]]:
     return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
 
 
-def _scoring_of_path(asked: Evaluation, path: str) -> TaskScoring:
-    """Take all labelled rows of another file or folder, none used in training or selection."""
-    text_model, spec = asked.text_model, _spec(asked)
-    parts: list[TaskPart] = []
-    train: dict[str, Sequence[Example]] = {}
-    notes: list[str] = []
-    for task in spec.tasks:
-        read, learned = _read(asked, task, path)
-        if learned is not None:
-            train[task.name] = learned.examples
-        parts += [unprepared_part(text_model, task, table.examples, table.name) for table in read]
-        notes += [
-            f"{task.title}, {table.name}: {note}" for table in read for note in table.described()
-        ]
-    split = unprepared(text_model, parts, spec).split
-    by_task: dict[str, list[Example]] = {}
-    if asked.recipe is not None:
-        try:
-            by_task = trained_examples(own_data(asked, "train"))
-        except DataError as error:
-            notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
-    for part in parts:
-        trained = {example.texts for example in by_task.get(part.task.name, ())}
-        n_trained = sum(example.texts in trained for example in part.examples)
-        if n_trained:
-            notes.append(
-                f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
-                "that it was trained on: too good by that"
-            )
-    return TaskScoring(split, {**by_task, **train}, tuple(notes))
+_HANDED_IN = (
+    "a test set is handed in (`sublayer predict RUN --submission`), a development set is scored"
+)
 
 
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
+    """Read a file of a task, or the development sets of a folder, and the training set beside.
+
+    The latter is None where there is none. Raises DataError where no row has a label.
+    """
     columns = _spec(asked).columns
     if columns:
         # Undivided rows need no groups.
@@ -201,7 +238,22 @@ def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], Re
             f"{asked.run} answers {task.name}, of which there are no files: name a task that has "
             "the same labels (--task)"
         )
-    return read_labelled(task, path)
+    location = expanded(path)
+    if location.is_file():
+        rows = read_split(task, "test", (location,)).examples
+        if not any(example.is_labelled for example in rows):
+            raise DataError(f"no row of {path} has a label to score {task.title} by: {_HANDED_IN}")
+        return [read_split(task, "dev", (location,))], None
+    by_split = find_files(task, location)
+    devs = [name for name in task.dev_splits if name in by_split]
+    if not devs:
+        there = ", ".join(by_split) or "nothing"
+        raise DataError(
+            f"{path} has {there} of {task.title}, and no development set to score: {_HANDED_IN}"
+        )
+    scored = [read_split(task, name, by_split[name]) for name in devs]
+    train = read_split(task, "train", by_split["train"]) if "train" in by_split else None
+    return scored, train
 
 
 def check_same_rows(
@@ -236,7 +288,16 @@ def compare_with(
 
     Raises ConfigError without a common task, DataError for different examples.
     """
-    theirs, their_predictions, _ = answer_asked(_request(asked, against))
+    text_model = load(against, device=asked.model.embedding.weight.device)
+    if text_model.task is None:
+        raise ConfigError(f"{against} answers no task: name a fine-tuned model")
+    recipe = find_recipe(against)
+    run_recipe = None if recipe is None else read_run_recipe(recipe)
+    options = {name: value for name, value in asked.options.items() if name != "against"}
+    if text_model.task.format != "text":
+        options.pop("answer", None)
+    request = replace(asked, run=against, text_model=text_model, recipe=run_recipe, options=options)
+    theirs, their_predictions, _ = answer_asked(request)
     others = {
         (part.task.name, part.published): (part, answers)
         for part, answers in theirs.split.by_part(their_predictions)
@@ -269,19 +330,6 @@ def compare_with(
     return {"run": str(against), "tasks": tasks}
 
 
-def _request(asked: Evaluation, against: Path) -> Evaluation:
-    """Build the same request for another model."""
-    text_model = load(against, device=asked.model.embedding.weight.device)
-    if text_model.task is None:
-        raise ConfigError(f"{against} answers no task: name a fine-tuned model")
-    recipe = find_recipe(against)
-    run_recipe = None if recipe is None else read_run_recipe(recipe)
-    options = {name: value for name, value in asked.options.items() if name != "against"}
-    if text_model.task.format != "text":
-        options.pop("answer", None)
-    return replace(asked, run=against, text_model=text_model, recipe=run_recipe, options=options)
-
-
 def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     """Score the published development set, held-out examples, or another file or folder.
 
@@ -291,7 +339,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     scoring, predictions, loss = answer_asked(asked)
     against = asked.options.get("against")
     compared = None if against is None else compare_with(asked, scoring.split, predictions, against)
-    reports = report_split(scoring.split, BaselineScores(lambda: scoring.train), predictions)
+    reports = scoring.reports(predictions)
     result = {
         "tasks": [report.to_json() for report in reports],
         "averages": average_reports(reports),
@@ -309,3 +357,188 @@ def selected_by(asked: Evaluation) -> str | None:
     if asked.recipe is None:
         return None
     return "last" if asked.recipe.train.best_by == "last" else asked.recipe.data.select
+
+
+Choice = tuple[tuple[int, ...], float, int, list[tuple[int, float]]]
+"""Members, in the order of the runs; their score on the rows that chose them, too high by that; the
+number of ensembles that were scored; members in the order in which they were added, each with the
+score of the ensemble with it."""
+
+
+def choose(n_runs: int, score: Callable[[Sequence[int]], float]) -> Choice:
+    """Select members greedily: add the run that improves the score most, while any does.
+
+    ``score`` scores an ensemble of run numbers. The first of equals is taken.
+    """
+    steps: list[tuple[int, float]] = []
+    left = list(range(n_runs))
+    n_tried = 0
+    while left:
+        chosen = [member for member, _ in steps]
+        tried = [(run, score(sorted([*chosen, run]))) for run in left]
+        n_tried += len(tried)
+        member, best = max(tried, key=itemgetter(1))
+        if steps and not best > steps[-1][1]:
+            break
+        steps.append((member, best))
+        left.remove(member)
+    return tuple(sorted(member for member, _ in steps)), steps[-1][1], n_tried, steps
+
+
+def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[str, Any]:
+    """Score the average of several runs, and each run, on the same examples.
+
+    With ``chooses`` members are selected greedily on rows held out of train; otherwise all runs are
+    members. Raises ConfigError where runs answer differently, or no held-out rows are left
+    unscored, DataError where they are scored on different rows.
+    """
+    first = requests[0]
+    if chooses and first.split == "valid":
+        raise ConfigError(
+            "--choose chooses members by what was held out, and --split valid scores that: leave "
+            "one of them out"
+        )
+    names = [str(request.run) for request in requests]
+    specs = []
+    for request in requests:
+        options = dict(request.options)
+        task = request.text_model.task
+        if task is not None and task.format != "text":
+            # Only models of the text format have a choice of ``answer``.
+            options.pop("answer", None)
+        specs.append(asked_spec(replace(request, options=options)))
+    check_members(names, specs)
+    check_heads(names, [request.text_model for request in requests])
+    runs = [asked_scoring(*pair) for pair in zip(requests, specs, strict=True)]
+    _check_same(runs, [run.split for run in runs], "is scored on")
+    split = runs[0].split
+    members: Sequence[int] = range(len(runs))
+    choice: dict[str, Any] | None = None
+    if chooses:
+        members, threshold, choice = _choose(runs, names)
+    answers = [run.answer(run.split) for run in runs]
+    chosen = [answers[number] for number in members]
+    if not chooses:
+        threshold = mean_threshold(chosen)
+    predictions = combine(split.parts, chosen, threshold)
+    reports = runs[0].reports(predictions)
+    alone = []
+    for number, (run, own) in enumerate(zip(runs, answers, strict=True)):
+        own_predictions = combine(run.split.parts, [own], own.threshold)
+        tasks = [part.to_json() for part in run.reports(own_predictions, are_scored=False)]
+        for task_report in tasks:
+            del task_report["baselines"]
+        alone.append(
+            {
+                "run": names[number],
+                "is_member": number in members,
+                "selected_by": selected_by(run.asked),
+                "tasks": tasks,
+            }
+        )
+    result: dict[str, Any] = {
+        "tasks": [report.to_json() for report in reports],
+        "averages": average_reports(reports),
+        "members": alone,
+        "threshold": threshold,
+        "choice": choice,
+        "part": first.split,
+        "notes": list(dict.fromkeys(note for run in runs for note in run.notes)),
+        "runs": names,
+    }
+    against = first.options.get("against")
+    if against is not None:
+        result["against"] = compare_with(first, split, predictions, against)
+    return result
+
+
+def _check_same(runs: Sequence[TaskScoring], splits: Sequence[TaskSplit], what: str) -> None:
+    """Raise DataError where runs have other rows than the first."""
+    first = runs[0].asked.run
+    sets, *others = ([f"{p.task.name} {p.published}" for p in split.parts] for split in splits)
+    for run, split, names in zip(runs[1:], splits[1:], others, strict=True):
+        if names != sets:
+            raise DataError(
+                f"{run.asked.run} {what} {', '.join(names)}, and {first} {', '.join(sets)}: take "
+                "models of the same data, in the same order"
+            )
+        for part, other in zip(splits[0].parts, split.parts, strict=True):
+            check_same_rows(first, part, run.asked.run, other, what)
+
+
+class UnseenRows:
+    """Selection rows: held-out rows, without those whose texts are scored.
+
+    Raises DataError where no row of a part remains, as where the development set selects.
+    """
+
+    def __init__(
+        self, held_out: Sequence[TaskPart], scored: Sequence[TaskPart], run: object
+    ) -> None:
+        self.parts = held_out
+        self.places: list[list[int]] = []
+        """Of each part's examples those that choose, by their places in it."""
+        texts = {example.texts for part in scored for example in part.examples}
+        for part in held_out:
+            places = [index for index, e in enumerate(part.examples) if e.texts not in texts]
+            if not places:
+                raise DataError(
+                    f"{run} held nothing of {part.task.title} out that is not scored, too: members "
+                    "are chosen by other rows (data.select = held-out in training), or leave "
+                    "--choose out"
+                )
+            self.places.append(places)
+
+    @property
+    def n_rows(self) -> int:
+        """Count the selection rows."""
+        return sum(map(len, self.places))
+
+    def score(self, members: Sequence[MemberAnswers]) -> tuple[float, float | None]:
+        """Score an ensemble: the mean over parts, and its no-answer threshold.
+
+        The threshold is the best one, as after training; None without one.
+        """
+        threshold = mean_threshold(members)
+        all_predictions = combine(self.parts, members, None)
+        values = []
+        first = 0
+        for part, places in zip(self.parts, self.places, strict=True):
+            examples = [part.examples[index] for index in places]
+            predictions = [all_predictions[first + index] for index in places]
+            first += len(part.examples)
+            if threshold is not None:
+                _, threshold = best_threshold(examples, predictions)
+                predictions = with_threshold(predictions, threshold)
+            values.append(score(examples, predictions, part.task.metrics).value)
+        return mean(values), threshold
+
+
+def _choose(
+    runs: Sequence[TaskScoring], names: Sequence[str]
+) -> tuple[Sequence[int], float | None, dict[str, Any]]:
+    """Select members on held-out rows; return them, the best threshold, and the selection."""
+    held = []
+    for run in runs:
+        data = own_data(run.asked, "valid")
+        assert data.valid is not None, "tasks hold examples out"
+        held.append(of_tasks(data.valid))
+    _check_same(runs, held, "held out")
+    rows = UnseenRows(held[0].parts, runs[0].split.parts, runs[0].asked.run)
+    answers = [run.answer(split) for run, split in zip(runs, held, strict=True)]
+
+    def scored(members: Sequence[int]) -> tuple[float, float | None]:
+        return rows.score([answers[number] for number in members])
+
+    with stage("choosing members"):
+        members, best, n_tried, steps = choose(len(runs), lambda members: scored(members)[0])
+    described = {
+        "how": "greedy",
+        "rows": rows.n_rows,
+        "rows_left_out": sum(len(part.examples) for part in rows.parts) - rows.n_rows,
+        "ensembles": n_tried,
+        "score": best,
+        "members": [names[number] for number in members],
+        "steps": [{"run": names[member], "score": value} for member, value in steps],
+    }
+    return members, scored(members)[1], described

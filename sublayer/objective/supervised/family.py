@@ -1,10 +1,13 @@
 """The row of fine-tuning on tasks."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import SupervisedObjective
+from sublayer.config.objective import Lengths, SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import (
     TaskEpoch,
@@ -13,32 +16,102 @@ from sublayer.config.resolve import (
     rows_of_example,
     with_heads,
 )
-from sublayer.data.batches import Batches
+from sublayer.data.arrays import Ints
+from sublayer.data.batches import (
+    IGNORED,
+    Batches,
+    PackedBatch,
+    PackedSequence,
+    Unpacked,
+    pack_examples,
+)
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split
-from sublayer.data.tasks.batches import of_tasks
+from sublayer.data.tasks.batches import ExampleBatches, of_tasks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.transformer import Transformer
-from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.base import Objective, Synthetic
+from sublayer.objective.evaluation import Evaluation, own_objective
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.batches import (
-    SyntheticExamples,
-    example_batches,
-    supervised,
-)
 from sublayer.objective.supervised.evaluation import evaluate_tasks
-from sublayer.objective.supervised.loss import SpanAnswers, Supervised
-from sublayer.objective.supervised.rendering import render_tasks
-from sublayer.objective.supervised.scores import task_scores
+from sublayer.objective.supervised.heads import SpanAnswers, Supervised, recipe_rule
+from sublayer.objective.supervised.scores import render_tasks, task_scores
 from sublayer.objective.supervised.text import TextAnswers
+from sublayer.tasks.registry import TaskSpec
 from sublayer.tasks.scoring import points
-from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel
+
+
+def supervised(recipe: Recipe) -> SupervisedObjective:
+    """Return a recipe's supervised objective."""
+    return own_objective(recipe, SupervisedObjective)
+
+
+def example_batches(recipe: Recipe, split: Split) -> ExampleBatches:
+    """Build the batches of a recipe. Raises DataError without examples."""
+    examples = of_tasks(split)
+    rule = recipe_rule(recipe, examples)
+    return ExampleBatches(
+        examples,
+        rule=replace(rule, fills_rows=recipe.train.batch_tokens is not None),
+        batch_sequences=batch_sequences(recipe),
+        seed=recipe.train.seed,
+        orders=supervised(recipe).orders,
+    )
+
+
+@dataclass(frozen=True)
+class SyntheticExamples(Synthetic):
+    """Batches with the tokens of ``n_rows`` examples of full-row sequences.
+
+    Where an example is one sequence, rows hold two of half the length, separated as real ones.
+    """
+
+    lengths: Lengths
+    n_sequences: int = 1
+    """Of each example."""
+    n_predicted: int = 0
+    """Tokens of a sequence, its last ones, that are predicted where they are read."""
+    has_encoder: bool = False
+    """True where a decoder beside an encoder writes targets."""
+
+    def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
+        """Draw a batch of ``n_rows`` examples."""
+        read, written = self.lengths
+        halves = [((read + part) // 2, (written + part) // 2) for part in (0, 1)]
+        examples: list[Unpacked] = []
+        for _ in range(n_rows):
+            if self.n_sequences == 1:
+                drawn = [[self._sequence(generator, *half)] for half in halves]
+            else:
+                wholes = range(self.n_sequences)
+                drawn = [[self._sequence(generator, read, written) for _ in wholes]]
+            for sequences in drawn:
+                examples.append(Unpacked(sequences, 0.0, 1.0, len(examples)))
+        return pack_examples(examples, width=read, written_width=written, pad_id=0)
+
+    def _sequence(
+        self, generator: np.random.Generator, n_read: int, n_written: int
+    ) -> PackedSequence:
+        ids = generator.integers(self.vocab_size, size=n_read)
+        written: Ints | None = None
+        if self.has_encoder:
+            written = generator.integers(self.vocab_size, size=n_written)
+        targets: Ints | None = None
+        if self.n_predicted:
+            targets = np.full(len(ids), IGNORED, dtype=np.int64)
+            n = min(self.n_predicted * n_read // self.lengths.read, n_read - 1)
+            targets[-n - 1 : -1] = ids[-n:]
+        return PackedSequence(ids, np.zeros_like(ids), 0, written=written, targets=targets)
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of a batch."""
+        n_written = self.lengths.written if self.has_encoder else 0
+        return self.n_rows * self.n_sequences * (self.lengths.read + n_written)
 
 
 def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
@@ -46,16 +119,6 @@ def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
         return expected_tasks(recipe.data)
     by_name = {part.task.name: part.task for part in of_tasks(data.train).parts}
     return tuple(by_name.values())
-
-
-def token_rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
-    """Return the rows of a model's token table, with ids added by a format."""
-    rows = model.vocab_size
-    if rows is None or not isinstance(tokenizer, ExtendedTokenizer):
-        return rows
-    if not tokenizer.vocabulary.vocab_size <= rows < tokenizer.vocab_size:
-        return rows
-    return -(-tokenizer.vocab_size // model.vocab_multiple) * model.vocab_multiple
 
 
 class SupervisedFamily(Family):
@@ -95,7 +158,15 @@ class SupervisedFamily(Family):
     def shape_model(self, recipe: Recipe, data: Data) -> ModelConfig:
         """Return the model config with exactly the head that the task needs."""
         model = with_heads(recipe.model, supervised(recipe), _tasks(recipe, data)[0])
-        return model.model_copy(update={"vocab_size": token_rows(model, data.tokenizer)})
+        rows, tokenizer = model.vocab_size, data.tokenizer
+        if (
+            rows is not None
+            and isinstance(tokenizer, ExtendedTokenizer)
+            and tokenizer.vocabulary.vocab_size <= rows < tokenizer.vocab_size
+        ):
+            # The token table has ids added by a format, too.
+            rows = -(-tokenizer.vocab_size // model.vocab_multiple) * model.vocab_multiple
+        return model.model_copy(update={"vocab_size": rows})
 
     def describe_task(self, recipe: Recipe, data: Data | None) -> TaskSpec:
         """Describe the tasks and the format of their answers."""

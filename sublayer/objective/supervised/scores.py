@@ -1,35 +1,48 @@
-"""Scores of a split: model, baselines, and collapsed runs."""
+"""Scores of a split by model and baselines, collapsed runs, and their tables on the terminal."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
+from sublayer.counts import count
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
+from sublayer.evaluation.items import Digest, Items, ItemTable
 from sublayer.evaluation.split_work import Processes
+from sublayer.files.storage import as_typed
+from sublayer.numbers import interval_ends
 from sublayer.objective.family import Effort, Scored
-from sublayer.objective.supervised.batches import AskedSplit, recipe_rule
-from sublayer.objective.supervised.predictions import answer_examples, answer_questions
+from sublayer.objective.supervised.heads import (
+    AskedSplit,
+    answer_examples,
+    answer_questions,
+    recipe_rule,
+)
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
 from sublayer.system.stages import stage
+from sublayer.tables import table
 from sublayer.tasks.baselines import BASELINES
-from sublayer.tasks.registry import suite_averages, wording_of
-from sublayer.tasks.scoring import TaskScore, score
-from sublayer.tasks.task import Example, Prediction, Task
-from sublayer.tasks.unanswerable import (
+from sublayer.tasks.metrics import METRICS
+from sublayer.tasks.registry import AVERAGES, wording_of
+from sublayer.tasks.scoring import (
     ByAnswerable,
+    TaskScore,
     best_threshold,
     by_answerable,
+    points,
+    score,
+    signed_points,
     with_threshold,
 )
+from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.text_model import TextModel
 
 
@@ -38,7 +51,8 @@ def task_scores(
 ) -> Scored:
     """Score a model on all examples of a split: mean loss, score, and metrics.
 
-    On held-out examples the no-answer threshold of best F1 is selected, and becomes part of the
+    With several parts the score is their mean, and score names are prefixed with the part. On
+    held-out examples the no-answer threshold of best F1 is selected, and becomes part of the
     model's task.
     """
     examples = of_tasks(split)
@@ -53,11 +67,19 @@ def task_scores(
     predictions, loss = answer_split(AskedSplit(model, examples, rule, spec, processes))
     if selects:
         part = examples.parts[0]
-        threshold = best_threshold(part.examples, predictions).threshold
+        _, threshold = best_threshold(part.examples, predictions)
         text_model.task = spec.with_threshold(threshold)
         predictions = with_threshold(predictions, threshold)
     scores: dict[str, Any] = {"loss": loss}
-    scores.update(score_parts(examples, predictions))
+    values = []
+    for part, answers in examples.by_part(predictions):
+        result = score(part.examples, answers, part.task.metrics)
+        values.append(result.value)
+        prefix = "" if len(examples.parts) == 1 else f"{part_name(part, examples.parts)}/"
+        scores[f"{prefix}score"] = result.value
+        for name, metric in result.metrics.items():
+            scores[f"{prefix}{name}"] = metric.value
+    scores["score"] = math.fsum(values) / len(values)
     return Scored(scores, items=None)
 
 
@@ -73,29 +95,11 @@ def answer_split(asked: AskedSplit, writing: Writing = SCORED) -> tuple[list[Pre
     written: list[Prediction] = []
     nats, n_tokens = 0.0, 0
     for part in parts:
-        loss = text_loss(asked, part, looks=writing.is_scored)
-        written += write_part(asked, part, writing, loss.begun)
-        nats += loss.nats
-        n_tokens += loss.n_tokens
+        nats_of_part, n_of_part, begun = text_loss(asked, part, looks=writing.is_scored)
+        written += write_part(asked, part, writing, begun)
+        nats += nats_of_part
+        n_tokens += n_of_part
     return written, nats / n_tokens if n_tokens else math.nan
-
-
-def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[str, float]:
-    """Compute the score and the metrics of the predictions of a split's parts.
-
-    With several parts the score is their mean, and score names are prefixed with the part.
-    """
-    scores: dict[str, float] = {}
-    values = []
-    for part, answers in split.by_part(predictions):
-        result = score(part.examples, answers, part.task.metrics)
-        values.append(result.value)
-        prefix = "" if len(split.parts) == 1 else f"{part_name(part, split.parts)}/"
-        scores[f"{prefix}score"] = result.value
-        for name, metric in result.metrics.items():
-            scores[f"{prefix}{name}"] = metric.value
-    scores["score"] = math.fsum(values) / len(values)
-    return scores
 
 
 def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
@@ -136,11 +140,11 @@ class BaselineScores:
         if key not in self._scores:
             task, train = part.task, self.learned_from(part)
             scores = {}
-            for baseline in BASELINES.values() if train and self._are_scored else ():
+            for name, baseline in BASELINES.items() if train and self._are_scored else ():
                 if task.kind in baseline.kinds:
-                    with stage(f"scoring the baseline {baseline.name} of {task.title}"):
+                    with stage(f"scoring the baseline {name} of {task.title}"):
                         predictions = baseline.predict(task, train, part.examples)
-                    scores[baseline.name] = score(part.examples, predictions, task.metrics)
+                    scores[name] = score(part.examples, predictions, task.metrics)
             self._scores[key] = scores
         return self._scores[key]
 
@@ -165,7 +169,25 @@ def find_collapse(
     in the units of ``answer_losses``, None where unknown. A single answer for all is no collapse
     where it is always right.
     """
-    answer = _one_answer(task, predictions)
+    # The single answer given to all, in words; empty where answers differ.
+    answer = ""
+    labels = {prediction.label for prediction in predictions}
+    numbers = [label for label in labels if label is not None]
+    if task.kind in ("span", "text"):
+        texts = {prediction.text for prediction in predictions}
+        if len(texts) == 1:
+            [text] = texts
+            answer = repr(text[:_SHOWN] + ("..." if len(text) > _SHOWN else ""))
+    elif not numbers:
+        answer = "no number" if task.kind == "number" else "none of the labels"
+    elif task.kind == "number":
+        low, high = task.numbers
+        are_alike = max(numbers) - min(numbers) < _SAME * (high - low)
+        if len(numbers) == len(labels) and are_alike:
+            answer = f"{numbers[0]:.2f}"
+    elif len(labels) == 1:
+        index = int(numbers[0])
+        answer = f"choice {index + 1}" if task.kind == "choice" else task.labels[index]
     golds = {
         example.answers[0].text if example.label is None and example.answers else example.label
         for example in examples
@@ -180,27 +202,6 @@ def find_collapse(
             "frequencies"
         )
     return ""
-
-
-def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
-    """Return the single answer given to all, in words; empty where answers differ."""
-    if task.kind in ("span", "text"):
-        texts = {prediction.text for prediction in predictions}
-        text = next(iter(texts), "")
-        shown = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
-        return repr(shown) if len(texts) == 1 else ""
-    labels = {prediction.label for prediction in predictions}
-    known = [label for label in labels if label is not None]
-    if not known:
-        return "no number" if task.kind == "number" else "none of the labels"
-    if task.kind == "number":
-        low, high = task.numbers
-        are_alike = max(known) - min(known) < _SAME * (high - low)
-        return f"{known[0]:.2f}" if len(known) == len(labels) and are_alike else ""
-    if len(labels) > 1:
-        return ""
-    index = int(known[0])
-    return f"choice {index + 1}" if task.kind == "choice" else task.labels[index]
 
 
 def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
@@ -311,11 +312,19 @@ def report_split(
 
 
 def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
-    """Average the scores over each complete suite, by title."""
+    """Average the scores over each complete suite, by title.
+
+    A task's score is the mean of its sets: of MNLI of matched and mismatched.
+    """
     scores: dict[str, list[float]] = {}
     for report in reports:
         scores.setdefault(report.task.name, []).append(report.score.value)
-    return suite_averages(scores)
+    of_tasks = {task: fmean(values) for task, values in scores.items()}
+    return {
+        title: fmean(of_tasks[task] for task in tasks)
+        for title, tasks in AVERAGES.items()
+        if of_tasks.keys() >= set(tasks)
+    }
 
 
 def _values(result: TaskScore) -> dict[str, Any]:
@@ -325,14 +334,6 @@ def _values(result: TaskScore) -> dict[str, Any]:
 
 SCORE = "score"
 """The column of the mean of a task's metrics; each metric has one of its own name."""
-
-
-def moved_by(column: str, table: str) -> FromItems:
-    """Return a score's movement as the sum of its examples' derivatives.
-
-    The sum is the movement, not the score.
-    """
-    return FromItems(table, lambda sums: float(sums[column]))
 
 
 def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
@@ -356,3 +357,151 @@ def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
             documents=None,
         )
     return Items(split.name, split.store.sha256, tables)
+
+
+def render_tasks(result: Mapping[str, Any]) -> str:
+    """Format the scores of a model, or of an ensemble, for the terminal."""
+    runs = result.get("members", ())
+    lines = []
+    if runs:
+        n_members = sum(run["is_member"] for run in runs)
+        chosen = "" if n_members == len(runs) else f", chosen of {len(runs)} runs"
+        lines.append(f"the average of {count(n_members, 'run')}{chosen}:")
+    lines += [render_reports(result["tasks"]), *render_averages(result["averages"])]
+    lines += render_baselines(result["tasks"])
+    if runs:
+        titles = [task["title"] for task in result["tasks"]]
+        rows = []
+        for run in runs:
+            scores = [with_error(task["score"], task["standard_error"]) for task in run["tasks"]]
+            collapsed = "collapsed" if any(task["collapse"] for task in run["tasks"]) else ""
+            member = "member" if run["is_member"] else "left out"
+            rows.append((as_typed(run["run"]), *scores, member, collapsed))
+        right = [number for number, _ in enumerate(titles, 1)]
+        lines += [
+            "each run alone, on the same examples:",
+            table(["run", *titles, "", ""], rows, right=right),
+        ]
+        if choice := result["choice"]:
+            steps = ", then ".join(
+                f"{as_typed(step['run'])} ({points(step['score'])})" for step in choice["steps"]
+            )
+            lines.append(
+                f"chosen one by one by the score on {count(choice['rows'], 'row')} that were held "
+                f"out of train, too high by that: {steps}"
+            )
+            if choice["rows_left_out"]:
+                left_out = count(choice["rows_left_out"], "row")
+                lines.append(f"held out, but scored, and so left out of the choice: {left_out}")
+    by_dev = [run for run in runs or (result,) if str(run["selected_by"]).startswith("dev")]
+    if result["part"] == "valid":
+        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
+    elif by_dev:
+        names = ", ".join(as_typed(run["run"]) for run in by_dev)
+        lines.append(
+            "the development set chose the checkpoint that it scores (data.select = "
+            f"{by_dev[0]['selected_by']}), as in the papers: too good by that ({names})"
+        )
+    lines += result["notes"]
+    if "against" in result:
+        lines.append(f"against {result['against']['run']}, on the same examples:")
+        for task in result["against"]["tasks"]:
+            low, high = interval_ends([100 * end for end in task["interval"]], 1)
+            verdict = "more than chance" if task["is_decided"] else "cannot tell"
+            line = (
+                f"{task['title']}: {points(task['value'])} and {points(task['other'])}, difference "
+                f"{signed_points(task['difference'])}, 95% CI {low} to {high}: {verdict}"
+            )
+            if task["p_mcnemar"] is not None:
+                line += (
+                    f"; {task['n_only_first']:,} right here alone, {task['n_only_other']:,} there "
+                    f"alone, McNemar's p = {task['p_mcnemar']:.2g}"
+                )
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Format reports from ``to_json`` as a table with conclusions."""
+    rows = []
+    notes = []
+    beside = [name for name in BASELINES if any(name in report["baselines"] for report in reports)]
+    # Without baselines the columns show their absence.
+    beside = beside or ["majority", "words"]
+    for report in reports:
+        parts = [
+            f"{METRICS[name].title} {points(score['value'])}"
+            for name, score in report["metrics"].items()
+        ]
+        baselines = {name: score["score"] for name, score in report["baselines"].items()}
+        rows.append(
+            (
+                report["title"],
+                f"{report['examples']:,}",
+                with_error(report["score"], report["standard_error"]),
+                ", ".join(parts),
+                *(points(baselines[name]) if name in baselines else "" for name in beside),
+            )
+        )
+        if "copy" in baselines:
+            notes += _notes(report, "copy, which returns the text unchanged", baselines["copy"])
+        else:
+            strongest = "words, which knows nothing but words"
+            notes += _notes(report, strongest, baselines.get("words"))
+    header = ["task", "examples", "score", "metrics", *beside]
+    return "\n".join([table(header, rows, right=[1, 2, *range(4, len(header))]), *notes])
+
+
+def _notes(report: Mapping[str, Any], beside: str, words: float | None) -> list[str]:
+    notes = []
+    title = report["title"]
+    if report["collapse"]:
+        notes.append(f"{title}: the run collapsed: {report['collapse']}")
+    error = report["standard_error"] or 0.0
+    if words is None:
+        notes.append(f"{title}: no training rows are here, from which the baselines would learn")
+    elif report["score"] < words:
+        notes.append(f"{title}: below {beside}")
+    elif report["score"] - words < 2 * error:
+        notes.append(
+            f"{title}: less than two standard errors above {beside.partition(',')[0]}: too few "
+            "examples to tell"
+        )
+    if report["outside"]:
+        notes.append(f"{title}: {report['outside']:,} answers are none of the labels, and wrong")
+    for key, kind in (("answerable", "with an answer"), ("unanswerable", "without one")):
+        if key in report:
+            apart = report[key]
+            notes.append(
+                f"{title}: {count(apart['n'], 'question')} {kind}: EM {points(apart['exact'])}, "
+                f"F1 {points(apart['f1'])}"
+            )
+    for name, metric in report["metrics"].items():
+        if metric["reason"]:
+            notes.append(f"{title}: {METRICS[name].title} is 0: {metric['reason']}")
+    return notes
+
+
+def render_averages(averages: Mapping[str, float]) -> list[str]:
+    """Format the averages of suites, a line each."""
+    return [f"average of {title}: {points(value)}" for title, value in averages.items()]
+
+
+def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Describe the baselines of reports, with tasks where they differ."""
+    lines = []
+    for name in BASELINES:
+        titles: dict[str, list[str]] = {}
+        for report in reports:
+            if name in report["baselines"]:
+                described = report["baselines"][name]["description"]
+                titles.setdefault(described, []).append(report["title"])
+        for described, names in titles.items():
+            which = "" if len(titles) == 1 else f" of {', '.join(dict.fromkeys(names))}"
+            lines.append(f"{name}{which}: {described}")
+    return lines
+
+
+def with_error(value: float, error: float | None) -> str:
+    """Format a score with its standard error, if any."""
+    return points(value) if error is None else f"{points(value)} ± {points(error)}"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.batches import AskedSplit
+from sublayer.objective.supervised.heads import AskedSplit
 from sublayer.objective.targets import target_hidden
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Prediction
@@ -179,29 +178,6 @@ def greedy_beginnings(
     return begun
 
 
-def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) -> EncodedExamples:
-    """Build a row for every target of each example, by token ids."""
-    ids: list[Ints] = []
-    example_starts = [0]
-    for example in range(len(encoded)):
-        source = encoded.texts_of(encoded.example_starts[example])[0]
-        for target in targets[example]:
-            ids += [np.asarray(source), np.asarray(target)]
-        example_starts.append(example_starts[-1] + len(targets[example]))
-    lengths = [len(text_ids) for text_ids in ids]
-    n_rows = example_starts[-1]
-    return EncodedExamples(
-        ids=np.concatenate(ids),
-        text_starts=np.concatenate([[0], np.cumsum(lengths)]),
-        row_starts=np.arange(n_rows + 1) * 2,
-        example_starts=np.array(example_starts),
-        labels=encoded.labels,
-        is_labelled=encoded.is_labelled,
-        cuts=np.zeros(n_rows, dtype=np.int64),
-        numbers=encoded.numbers,
-    )
-
-
 def write_answers(
     model: Transformer,
     sources: Sequence[Ints],
@@ -214,7 +190,7 @@ def write_answers(
     Sources include their end. Answers come in order of completion, without their ends; ``goes_on``
     may stop one early.
     """
-    most = max(1, rule.target_length - 1)
+    most, end = max(1, rule.target_length - 1), rule.marks.last
     if isinstance(model, EncoderDecoder):
         assert rule.first_id is not None, "the decoder reads something first"
         continuations: Continue = best_continuations
@@ -225,7 +201,7 @@ def write_answers(
             model,
             [source[:-1] for source in sources],
             writing.settings(most),
-            end_id=rule.marks.last,
+            end_id=end,
             pad_id=rule.marks.pad,
             start_id=rule.first_id,
             continuations=continuations,
@@ -238,45 +214,32 @@ def write_answers(
     by_length: dict[int, list[int]] = {}
     for number, source in enumerate(sources):
         by_length.setdefault(len(source), []).append(number)
+    groups = []  # of sources of equal length, by index
     for length, numbers in sorted(by_length.items()):
         n_rows = max(1, 8192 // ((length + most) * writing.beam))
-        for first in range(0, len(numbers), n_rows):
-            some = numbers[first : first + n_rows]
-            yield from _continued(model, sources, some, rule, most, writing, goes_on)
-
-
-def _continued(
-    model: Decoder,
-    sources: Sequence[Ints],
-    numbers: Sequence[int],
-    rule: RowRule,
-    most: int,
-    writing: Writing,
-    goes_on: GoesOn | None,
-) -> Iterator[tuple[int, Ints]]:
-    """Continue sources of equal length, by index."""
-    end = rule.marks.last
-    prompt = torch.from_numpy(np.stack([sources[number] for number in numbers]))
-    prompt = prompt.to(model.embedding.weight.device)
-    if writing.beam > 1:
-        settings = writing.settings(most)
-        results = search_behind(model, prompt, settings, end_id=end, pad_id=rule.marks.pad)
-        yield from ((n, best[0].ids) for n, best in zip(numbers, results, strict=True))
-        return
-    rows: dict[int, list[int]] = {number: [] for number in numbers}
-    is_open = set(numbers)
-    sampling, seed = writing.sampling or GREEDY, writing.seed + numbers[0]
-    for chosen in generate(model, prompt, most, sampling, seed=seed, context=rule.context):
-        for number, token in zip(numbers, chosen.tolist(), strict=True):
-            if number not in is_open:
-                continue
-            if token != end:
-                rows[number].append(token)
-            if token == end or (goes_on is not None and not goes_on(number, rows[number])):
-                is_open.discard(number)
-        if not is_open:
-            break
-    yield from ((number, np.array(row, dtype=np.int64)) for number, row in rows.items())
+        groups += [numbers[first : first + n_rows] for first in range(0, len(numbers), n_rows)]
+    for numbers in groups:
+        prompt = torch.from_numpy(np.stack([sources[number] for number in numbers]))
+        prompt = prompt.to(model.embedding.weight.device)
+        if writing.beam > 1:
+            settings = writing.settings(most)
+            best = search_behind(model, prompt, settings, end_id=end, pad_id=rule.marks.pad)
+            yield from ((n, answers[0].ids) for n, answers in zip(numbers, best, strict=True))
+            continue
+        rows: dict[int, list[int]] = {number: [] for number in numbers}
+        is_open = set(numbers)
+        sampling, seed = writing.sampling or GREEDY, writing.seed + numbers[0]
+        for chosen in generate(model, prompt, most, sampling, seed=seed, context=rule.context):
+            for number, token in zip(numbers, chosen.tolist(), strict=True):
+                if number not in is_open:
+                    continue
+                if token != end:
+                    rows[number].append(token)
+                if token == end or (goes_on is not None and not goes_on(number, rows[number])):
+                    is_open.discard(number)
+            if not is_open:
+                break
+        yield from ((number, np.array(row, dtype=np.int64)) for number, row in rows.items())
 
 
 _AT_A_TIME = 128
@@ -301,27 +264,19 @@ def write_part(
         return _written(asked, part, writing, begun)
 
 
-class TextLoss(NamedTuple):
-    """Loss of a part's known targets, and prefixes of answers found on the way."""
+def text_loss(
+    asked: AskedSplit, part: TaskPart, *, looks: bool = False
+) -> tuple[float, int, Mapping[int, Ints]]:
+    """Compute the nats and the number of tokens of all known targets of a part, ends included.
 
-    nats: float
-    n_tokens: int
-    """Of the targets, ends included."""
-    begun: Mapping[int, Ints]
-    """Beginning of each greedy answer, by the example's number, up to the first token that is not
-    the target's, ends included; empty where none was computed."""
-
-
-def text_loss(asked: AskedSplit, part: TaskPart, *, looks: bool = False) -> TextLoss:
-    """Compute the nats of all known targets of a part, ends included.
-
-    ``looks`` also finds prefixes of answers, unless computed below the weights' precision.
+    ``looks`` also finds prefixes of greedy answers, unless computed below the weights' precision:
+    by the example's number, up to the first token that is not the target's, ends included.
     """
     model, rule = asked.model, asked.rule
     places = np.flatnonzero(part.encoded.row_texts == 2)
     known = part.encoded.select(places)
     if not len(known):
-        return TextLoss(0.0, 0, {})
+        return 0.0, 0, {}
     looks = looks and not torch.is_autocast_enabled(model.embedding.weight.device.type)
 
     def work(batch: PackedBatch) -> tuple[float, int, dict[int, Ints]]:
@@ -334,7 +289,7 @@ def text_loss(asked: AskedSplit, part: TaskPart, *, looks: bool = False) -> Text
 
     rows = replace(asked, progress=silent).each_batch(known, work)
     begun = {number: ids for _, _, by_number in rows for number, ids in by_number.items()}
-    return TextLoss(math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun)
+    return math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun
 
 
 def _written(
@@ -394,7 +349,25 @@ def _ranked(
     texts = sorted({text for options in targets for text in options})
     encoded_texts = asked.split.tokenizer.encode_many([text.encode() for text in texts])
     ids = {text: row.astype(np.int64) for text, row in zip(texts, encoded_texts, strict=True)}
-    encoded = with_targets(part.encoded, [[ids[text] for text in options] for options in targets])
+    # A row for every target of each example.
+    texts_ids: list[Ints] = []
+    example_starts = [0]
+    for example, options in enumerate(targets):
+        source = part.encoded.texts_of(part.encoded.example_starts[example])[0]
+        for text in options:
+            texts_ids += [np.asarray(source), ids[text]]
+        example_starts.append(example_starts[-1] + len(options))
+    n_rows = example_starts[-1]
+    encoded = EncodedExamples(
+        ids=np.concatenate(texts_ids),
+        text_starts=np.concatenate([[0], np.cumsum([len(text_ids) for text_ids in texts_ids])]),
+        row_starts=np.arange(n_rows + 1) * 2,
+        example_starts=np.array(example_starts),
+        labels=part.encoded.labels,
+        is_labelled=part.encoded.is_labelled,
+        cuts=np.zeros(n_rows, dtype=np.int64),
+        numbers=part.encoded.numbers,
+    )
 
     def work(batch: PackedBatch) -> list[tuple[int, float]]:
         nats = nats_of_sequences(model, batch).tolist()

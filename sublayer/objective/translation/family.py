@@ -58,7 +58,7 @@ from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import note
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
-from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 
 BEAM_OPTIONS = {

@@ -1,6 +1,6 @@
-"""Story Cloze: which of two endings belongs to a story. Source: Mostafazadeh et al. 2016.
+"""One of two choices: the ending of a story (Story Cloze), the noun of a pronoun (DPR).
 
-DPR: which of two nouns a pronoun stands for. Source: Rahman and Ng 2012.
+Sources: Mostafazadeh et al. 2016; Rahman and Ng 2012.
 """
 
 import re
@@ -12,11 +12,10 @@ from typing import Any
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.tasks.finding import FileLayout, entries
-from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.published import Found, Published, ReadSplit
 from sublayer.tasks.records import Record, named, read_records, suffix_of
-from sublayer.tasks.rows import Found, Published
 from sublayer.tasks.task import Example, Task
-from sublayer.tasks.wording import Wording, mark_first, marking
+from sublayer.tasks.wording import Wording, marking
 
 _NAMES: tuple[tuple[str, ...], ...] = (
     (
@@ -28,7 +27,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         *("input_sentence_4", "sentence_quiz1", "sentence_quiz2", "answer_right_ending"),
     ),
 )
-"""The publisher's names of the columns, and the hub's. Other tables are read by place."""
+"""Columns of the publisher and of the hub. Other tables are read by the order of columns."""
 _N_COLUMNS = 8
 _N_UNLABELLED = 7
 _PUBLISHED = re.compile(r"cloze_test_(?P<split>val|test)(?P<year>.*)\.csv", re.IGNORECASE)
@@ -44,7 +43,7 @@ class StoryCloze(Published):
         return f"cloze_test_val__spring2016.csv and so on; or {self.layout.described()}"
 
     def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
-        """Find the files with the publisher's names, those of spring 2016 before later ones."""
+        """Find files by the publisher's names, of spring 2016 before later ones."""
         named = [path for path in entries(folder) if self.layout.is_named(path.name)]
         for directory in (folder, *(path for path in named if path.is_dir())):
             files: dict[str, tuple[Path, ...]] = {}
@@ -62,7 +61,7 @@ class StoryCloze(Published):
         return any(names.issuperset(columns[:-1]) for columns in _NAMES)
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add a story, by the names of its columns, or by their places."""
+        """Add a story, by the names of columns, or else by their order."""
         known = (names for names in _NAMES if set(names[:-1]) <= row.values.keys())
         names = next(known, tuple(row.values))
         if len(names) not in (_N_COLUMNS, _N_UNLABELLED):
@@ -96,17 +95,38 @@ class Pronouns(Published):
     """DPR."""
 
     def may_be(self, split: str, path: Path) -> bool:
-        """Return whether the first row has the hub's columns; files in blocks have their names."""
+        """Return whether a file has the name of a file of blocks, or the hub's columns."""
         if suffix_of(path) == ".txt":
             return path.name.lower() in self.layout.own
         return {"sentence", "pronoun", "candidates"} <= self.first_names(path)
 
     def records(self, path: Path) -> Iterator[Record]:
-        """Read the hub's rows, or blocks of lines."""
-        return _blocks(path) if suffix_of(path) == ".txt" else read_records(path)
+        """Read the hub's rows, or blocks of lines.
+
+        A block is a sentence, a pronoun, the candidates and the answer; an empty line ends it.
+        """
+        if suffix_of(path) != ".txt":
+            yield from read_records(path)
+            return
+        lines = [decoded(path, line, data).strip() for line, data in read_lines(path)]
+        block: list[str] = []
+        for line, text in enumerate([*lines, ""], 1):
+            if text:
+                block.append(text)
+                continue
+            values: dict[str, Any] = dict(
+                zip(("sentence", "pronoun", "candidates", "answer"), block, strict=False)
+            )
+            if len(block) == 4:
+                parts = values["candidates"].split(",", 1)
+                values["candidates"] = [part.strip() for part in parts]
+            if block:
+                problem = "" if len(block) == 4 else _BLOCK
+                yield Record(path, line - len(block), values, problem)
+            block = []
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add a sentence with its pronoun and the candidates, of which the answer is one."""
+        """Add a sentence with its pronoun, two candidates, and the right one."""
         sentence, pronoun = row.text("sentence"), row.text("pronoun")
         choices = row.texts("candidates")
         # Blocks have the text of the right candidate, the hub's rows its index.
@@ -132,35 +152,26 @@ class Pronouns(Published):
             fields={"text": sentence, "pronoun": pronoun},
             choices=choices,
             label=choices.index(answer),
-            # Sentences come in twos, of the same candidates, one for each of them.
+            # Sentences come in pairs with the same candidates, one right for each of the two.
             source=", ".join(choices).casefold(),
         )
         result.add(example, row)
 
 
-def _blocks(path: Path) -> Iterator[Record]:
-    """Read blocks of a sentence, a pronoun, the candidates and the answer, with an empty line."""
-    lines = [decoded(path, line, data).strip() for line, data in read_lines(path)]
-    block: list[str] = []
-    for line, text in enumerate([*lines, ""], 1):
-        if text:
-            block.append(text)
-            continue
-        values: dict[str, Any] = dict(
-            zip(("sentence", "pronoun", "candidates", "answer"), block, strict=False)
-        )
-        if len(block) == 4:
-            parts = values["candidates"].split(",", 1)
-            values["candidates"] = [part.strip() for part in parts]
-        if block:
-            problem = "" if len(block) == 4 else _BLOCK
-            yield Record(path, line - len(block), values, problem)
-        block = []
-
-
 def _dpr_marked(example: Example) -> str:
-    """Mark the first such pronoun."""
-    return mark_first(example.fields["text"], example.fields["pronoun"])
+    """Put stars around the first occurrence of the pronoun, between a space and a space, full stop
+    or comma; else around its first occurrence as a whole word, whatever its capitals.
+
+    Source: T5's ``definite_pronoun_resolution_simple``; the second rule is ours: there, such a text
+    stays unmarked. Raises DataError where the text lacks the pronoun.
+    """
+    text, pronoun = example.fields["text"], example.fields["pronoun"]
+    word = re.escape(pronoun)
+    match = re.search(rf"(?<= ){word}(?=[ .,])", text)
+    match = match or re.search(rf"\b{word}\b", text, re.IGNORECASE)
+    if match is None:
+        raise DataError(f"{pronoun!r} is no word of {text!r}")
+    return f"{text[: match.start()]}*{match[0]}*{text[match.end() :]}"
 
 
 def _dpr_texts(example: Example) -> list[str]:
@@ -181,7 +192,7 @@ DPR = (
         layout=FileLayout(("DPR", "definite_pronoun_resolution", "wsc_dpr"),
                           below=("", "data", "plain_text"),
                           own={"train.c.txt": "train", "test.c.txt": "test"}),
-        # The text with the pronoun marked, then the noun; as text to text WSC's.
+        # The text with the pronoun marked, then the noun; text to text as WSC's.
         wording=partial(
             Wording, clean=_dpr_texts, ranks="choices", **marking(_dpr_marked, "pronoun"),
             parts={"text": "Ann told Eve that she won.", "pronoun": "she"}, options=("Ann", "Eve"),

@@ -4,19 +4,16 @@ Sources: Wang et al. 2018 (1804.07461); Bowman et al. 2015 (1508.05326); Khot et
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sublayer.errors import DataError
-from sublayer.tasks.finding import SUFFIXES, FileLayout
-from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.finding import SUFFIXES, FileLayout, Release
+from sublayer.tasks.published import AnswerFile, ColumnsTask, ReadSplit
 from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
-from sublayer.tasks.releases import Release
-from sublayer.tasks.rows import AnswerFile, ColumnsTask
 from sublayer.tasks.suites.superglue import RTE_FILES, xml_records
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.wording import Wording, marking
@@ -45,10 +42,10 @@ _PAIR_OF_IDS = ("#1 ID", "#2 ID")
 
 
 class Mrpc(ColumnsTask):
-    """MRPC, also as Microsoft published it: GLUE's development set is named by pairs of ids."""
+    """MRPC, also in Microsoft's original files, with pairs of ids for GLUE's development set."""
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Add the files of the sets that the ids make of the original.
+        """Add GLUE's training and development sets, as the original training file with the ids.
 
         Without the ids, all rows of the original are the training set.
         """
@@ -63,69 +60,65 @@ class Mrpc(ColumnsTask):
         return files
 
     def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-        """Read a split: GLUE's files, the hub's, or the part of the original that it has of it.
+        """Read a split of GLUE's files, the hub's copies, or the original training file.
 
-        Raises DataError for rows that are no pair of ids, too.
+        Raises DataError also for a row of the ids' file other than a pair of ids.
         """
         if len(paths) == 1 or paths[1].name not in _DEV_IDS:
             return super().read(split, paths)
         train, ids = paths
-        places, result = _places_of_ids(ids), ReadSplit(split, paths)
-        pairs = [
+        result = ReadSplit(split, paths)
+        lines_of_ids: dict[tuple[str, ...], str] = {}
+        for line, cells in read_tsv(ids):
+            pair = tuple(cell.strip() for cell in cells)
+            if pair == ("",):
+                continue
+            if len(pair) != len(_PAIR_OF_IDS) or not all(map(str.isdigit, pair)):
+                raise DataError(f"{ids}:{line}: {' '.join(pair)!r} is no pair of ids")
+            lines_of_ids[pair] = f"{ids}:{line}"
+        rows = [
             (None if row.problem else tuple(map(row.text, _PAIR_OF_IDS)), row)
             for row in self.records(train)
         ]
-        if split == "dev":
-            there = {pair for pair, _ in pairs}
-            for pair in (pair for pair in places if pair not in there):
-                result.skip("a pair of ids that the training file lacks", places[pair])
-        kept = [row for pair, row in pairs if (pair in places) == (split == "dev")]
-        self.add_rows(kept, ids if split == "dev" else train, result)
+        is_dev = split == "dev"
+        if is_dev:
+            in_train = {pair for pair, _ in rows}
+            for pair, place in lines_of_ids.items():
+                if pair not in in_train:
+                    result.skip("a pair of ids that the training file lacks", place)
+        of_split = [row for pair, row in rows if (pair in lines_of_ids) == is_dev]
+        self.add_rows(of_split, ids if is_dev else train, result)
         return result
 
 
-def _places_of_ids(path: Path) -> Mapping[tuple[str, ...], str]:
-    places = {}
-    for line, written in read_tsv(path):
-        location = f"{path}:{line}"
-        cells = tuple(cell.strip() for cell in written)
-        if cells == ("",):
-            continue
-        if len(cells) != len(_PAIR_OF_IDS) or not all(map(str.isdigit, cells)):
-            raise DataError(f"{location}: {' '.join(cells)!r} is no pair of ids")
-        places[cells] = location
-    return places
-
-
 class Rte(ColumnsTask):
-    """RTE, which SuperGLUE has in a folder of the same name; its challenges are XML."""
+    """RTE, also from the XML files of its challenges; SuperGLUE's folder has the same name."""
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of GLUE, or of a challenge."""
         return xml_records(path) if suffix_of(path) == ".xml" else super().records(path)
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Return the files, unless they are SuperGLUE's, or of no RTE at all, as XML may be."""
-        return {} if any(_is_other(paths[0]) for paths in files.values()) else files
-
-
-def _is_other(path: Path) -> bool:
-    is_xml = suffix_of(path) == ".xml"
-    if suffix_of(path) == ".tsv":
-        return False
-    try:
-        first = next((xml_records if is_xml else read_records)(path), None)
-    except DataError:
-        return is_xml
-    keys = {"sentence1", "premise"}.intersection(first.values if first else ())
-    return not keys if is_xml else "premise" in keys
+        """Return the files, or none where one is SuperGLUE's, or is XML of another task."""
+        for path, *_ in files.values():
+            if suffix_of(path) == ".tsv":
+                continue
+            is_xml = suffix_of(path) == ".xml"
+            try:
+                first = next((xml_records if is_xml else read_records)(path), None)
+            except DataError:
+                if is_xml:
+                    return {}
+                continue
+            names = first.values if first else {}
+            is_superglue = not is_xml and "premise" in names
+            if is_superglue or (is_xml and not names.keys() & {"sentence1", "premise"}):
+                return {}
+        return files
 
 
 def _fifths(example: Example) -> str | None:
-    """Return a similarity to the nearest multiple of 0.2, in TensorFlow's precision.
-
-    Halves go to even.
-    """
+    """Round a similarity to the nearest multiple of 0.2, halves to even, as TensorFlow does."""
     if not example.is_labelled or example.label is None:
         return None
     fifths = np.round(np.float32(example.label) * np.float32(5)) / np.float32(5)
@@ -133,12 +126,13 @@ def _fifths(example: Example) -> str | None:
 
 
 def _wnli_marked(example: Example) -> str:
-    return as_pronoun(*example.fields.values()).text
+    """Return the premise with its pronoun marked."""
+    return as_pronoun(*example.fields.values())[0]
 
 
 def _wnli_noun(example: Example) -> str:
     """Return the hypothesis's noun in place of the premise's pronoun."""
-    return as_pronoun(*example.fields.values()).referent
+    return as_pronoun(*example.fields.values())[1]
 
 
 _PRONOUNS = ("he", "she", "they", "it", "her", "his", "their", "them", "him")
@@ -146,83 +140,58 @@ _ARTICLES = ("a", "an", "the")
 _END = re.compile(r"[.,?!]$")
 
 
-@dataclass(frozen=True, slots=True)
-class Pronoun:
-    """A premise with its pronoun marked, and the noun that the hypothesis has instead."""
+def as_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
+    """Return the premise with its pronoun marked, and the hypothesis's noun in its place.
 
-    text: str
-    referent: str
-
-
-def as_pronoun(premise: str, hypothesis: str) -> Pronoun:
-    """Find the pronoun of the premise whose neighbours the hypothesis shares most.
-
-    The first of equals. Where none has a noun in its place, nothing is marked and the referent is
-    the whole hypothesis; T5 fails there.
+    The pronoun is the first of those that share most neighbouring words with the hypothesis. Where
+    no noun takes the place of one, the premise is unmarked and the noun is the whole hypothesis; T5
+    fails there.
     """
     words = premise.split()
     clean = [_END.sub("", word.lower()) for word in words]
     spoken = " ".join(_END.sub("", word.lower()) for word in hypothesis.split())
-    best = None
+    backwards = " ".join(reversed(spoken.split(" ")))
+    best: tuple[int, list[str], list[str]] | None = None
     for index, word in enumerate(clean):
-        if word not in _PRONOUNS:
-            continue
-        before, after = _shared_before(clean[:index], spoken), _shared(clean[index + 1 :], spoken)
-        n_shared = len(before) + len(after)
-        if best is None or n_shared > best[0]:
-            best = n_shared, index, before, after
-    noun = None
-    if best is not None and best[0]:
-        _, index, before, after = best
-        noun = _between(before, after, spoken)
-    if noun is None:
-        return Pronoun(premise, hypothesis)
-    referent = _as_written(noun, hypothesis)
-    return Pronoun(_marked(words, index), referent)
+        if word in _PRONOUNS:
+            before = _shared(clean[:index][::-1], backwards)[::-1]
+            after = _shared(clean[index + 1 :], spoken)
+            if best is None or len(before) + len(after) > len(best[1]) + len(best[2]):
+                best = index, before, after
+    if best is None or not (best[1] or best[2]):
+        return premise, hypothesis
+    index, *neighbours = best
+    # The noun: the words between the neighbours, or else before or after them at one end.
+    left, right = ([re.escape(word) for word in side] for side in neighbours)
+    patterns = [*left, "(.+)", *right], ["^(.+)", *right], [*left, "(.+)$"]
+    matches = (re.search(" ".join(pattern), spoken) for pattern in patterns)
+    match = next(filter(None, matches), None)
+    if match is None:
+        return premise, hypothesis
+    noun = match[1].split(" ")
+    # The match may begin too early: an article that follows begins the noun.
+    articles = [noun.index(article) for article in _ARTICLES if article in noun]
+    noun = noun[max(articles, default=0) :]
+    # The noun as the hypothesis writes it, never possessive, even where its pronoun is.
+    pattern = " ".join(rf"{re.escape(word)}[.,?!]?" for word in noun)
+    match = re.search(pattern, " ".join(hypothesis.split()), re.IGNORECASE)
+    assert match, "the noun was found in the hypothesis"
+    referent = _END.sub("", match[0])
+    for possessive in ("'s", "'"):
+        if referent.endswith(possessive):
+            referent = referent.removesuffix(possessive)
+            break
+    word = words[index]
+    words[index] = f"*{word[:-1]}* {word[-1]}" if _END.search(word) else f"*{word}*"
+    return " ".join(words), referent
 
 
 def _shared(words: list[str], text: str) -> list[str]:
+    """Return the longest beginning of words that a text has in a row."""
     n_shared = 0
     while n_shared < len(words) and " ".join(words[: n_shared + 1]) in text:
         n_shared += 1
     return words[:n_shared]
-
-
-def _shared_before(words: list[str], text: str) -> list[str]:
-    backwards = " ".join(reversed(text.split(" ")))
-    return _shared(words[::-1], backwards)[::-1]
-
-
-def _between(before: list[str], after: list[str], text: str) -> str | None:
-    left, right = ([re.escape(word) for word in words] for words in (before, after))
-    patterns = [*left, "(.+)", *right], ["^(.+)", *right], [*left, "(.+)$"]
-    for pattern in patterns:
-        match = re.search(" ".join(pattern), text)
-        if match:
-            return match[1]
-    return None
-
-
-def _as_written(noun: str, hypothesis: str) -> str:
-    words = noun.split(" ")
-    # The match may begin too early: an article that follows begins the noun.
-    articles = [words.index(article) for article in _ARTICLES if article in words]
-    words = words[max(articles, default=0) :]
-    pattern = " ".join(rf"{re.escape(word)}[.,?!]?" for word in words)
-    match = re.search(pattern, " ".join(hypothesis.split()), re.IGNORECASE)
-    assert match, "the noun was found in the hypothesis"
-    written = _END.sub("", match[0])
-    # A noun is never possessive, even where its pronoun is.
-    for possessive in ("'s", "'"):
-        if written.endswith(possessive):
-            return written.removesuffix(possessive)
-    return written
-
-
-def _marked(words: list[str], index: int) -> str:
-    word = words[index]
-    marked = f"*{word[:-1]}* {word[-1]}" if _END.search(word) else f"*{word}*"
-    return " ".join([*words[:index], marked, *words[index + 1 :]])
 
 
 def _release(name: str, file: str, sha256: str) -> Release:

@@ -1,17 +1,17 @@
 """SuperGLUE: eight tasks and two diagnostic sets. Source: Wang et al. 2019 (1905.00537).
 
 MultiRC: whether an answer to a question about a paragraph is right; each answer is an example.
-Source: Khashabi et al. 2018, as SuperGLUE publishes it, or in their own release (``splitv2``).
+Source: Khashabi et al. 2018, as SuperGLUE publishes it, or in the authors' release (``splitv2``).
 
-ReCoRD: which entity of a news text belongs into a query. Source: Zhang et al. 2018, as SuperGLUE
-publishes it, or in their own release.
+ReCoRD: which entity of a news text completes a query. Source: Zhang et al. 2018, as SuperGLUE
+publishes it, or in the authors' release.
 
 WiC: whether a word has the same meaning in two sentences. Source: Pilehvar and Camacho-Collados
 2019.
 
-WSC: whether a pronoun stands for a noun. Source: Levesque et al. 2012. Two spans of the text, noun
-and pronoun, are given as texts and by the places of their first words, counted where spaces
-separate them. They do not always agree.
+WSC: whether a pronoun refers to a noun. Source: Levesque et al. 2012. Noun and pronoun are spans of
+the text, given as texts and by the positions of their first words, counted between spaces; the two
+do not always agree.
 """
 
 import re
@@ -26,24 +26,18 @@ from xml.etree import ElementTree
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
-from sublayer.tasks.finding import FileLayout
-from sublayer.tasks.reading import ReadSplit, read_class
-from sublayer.tasks.records import Record, read_records, read_tsv
-from sublayer.tasks.releases import Release
-from sublayer.tasks.rows import (
+from sublayer.tasks.finding import FileLayout, Release
+from sublayer.tasks.published import (
     AnswerFile,
     ColumnsTask,
     PredictedRows,
     Published,
+    ReadSplit,
+    read_class,
 )
+from sublayer.tasks.records import Record, read_records, read_tsv
 from sublayer.tasks.task import Answer, Example, Prediction, Task
-from sublayer.tasks.wording import (
-    Wording,
-    fill_query,
-    mark_word,
-    marking,
-    places_of,
-)
+from sublayer.tasks.wording import Wording, fill_query, marking
 
 _SUITE = ("SuperGLUE", "superglue_data")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -65,83 +59,32 @@ RTE_FILES = {
     **dict.fromkeys(("RTE3_test_3ways.xml", "RTE5_MainTask_TestSet_Gold.xml"), "dev"),
     **dict.fromkeys(("rte1_test.xml", "rte2_test.xml", "rte3_test.xml"), "dev"),
 }
-"""Splits of the challenges' files, as published and as NLTK names them: their development sets are
-trained on, and their annotated test sets are scored."""
+"""Splits of the challenges' files, as published and as NLTK names them: the development sets become
+the training set, and the annotated test sets the development set."""
 _COPA_TAGS = {"premise": "p", "choice1": "a1", "choice2": "a2"}
 _WIC_COLUMNS = ("word", "pos", "indices", "sentence1", "sentence2")
 
 
 def superglue_records(path: Path) -> Iterator[Record]:
-    """Read the rows of a file of SuperGLUE, or of a task as it was published before it.
+    """Read the rows of a file of SuperGLUE, or of an earlier release of a task.
 
-    COPA's, RTE's and Winograd's are XML; WiC's has tabs, and the labels, T and F, in a file of
-    their own beside it.
-    Raises DataError where the file is not of its kind.
+    Earlier releases: COPA's, RTE's and Winograd's are XML; WiC's has tabs, and its labels, T and F,
+    are in another file beside it. JSON may also be one object on one line that lists the rows as
+    ``data``. Raises DataError where the file has another format.
     """
     name = path.name.lower()
     if name.endswith(_XML):
-        return xml_records(path)
-    return _wic_records(path) if name.endswith(_WIC) else _json_records(path)
-
-
-def _json_records(path: Path) -> Iterator[Record]:
-    """Read rows; also of one object on one line that lists them as ``data``."""
-    for record in read_records(path):
-        rows = record.values.get("data")
-        if isinstance(rows, list) and record.values.keys() <= {"version", "data"}:
-            for number, row in enumerate(rows, 1):
-                yield Record(path, number, row if isinstance(row, dict) else {})
-        else:
-            yield record
-
-
-def xml_records(path: Path) -> Iterator[Record]:
-    """Read the items of COPA, the pairs of a challenge of RTE, or the schemas of Winograd.
-
-    Raises DataError where the file is none of these.
-    """
-    try:
-        data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
-        if b"<!DOCTYPE" in data and b"<!ENTITY" in data:
-            raise DataError(f"{path} declares entities, which no task's file does")
-        root = ElementTree.fromstring(data)
-    except (ElementTree.ParseError, FileNotFoundError) as error:
-        raise DataError(f"{path} is not XML: {error}") from None
-    for number, item in enumerate(root.iter("item"), 1):
-        values: dict[str, Any] = {ours: item.findtext(tag) for ours, tag in _COPA_TAGS.items()}
-        values |= {"question": item.get("asks-for"), "idx": item.get("id")}
-        right = item.get("most-plausible-alternative")
-        if right is not None:
-            values["label"] = f"choice{right}"
-        yield Record(path, number, values)
-    for number, pair in enumerate(root.iter("pair"), 1):
-        text, hypothesis = (_plain(pair.findtext(tag)) for tag in ("t", "h"))
-        written = pair.get("value", pair.get("entailment"))
-        label = _ENTAILED.get((written or "").upper(), written)
-        values = {"premise": text, "hypothesis": hypothesis, "label": label}
-        # In GLUE texts have other names.
-        yield Record(path, number, {**values, "sentence1": text, "sentence2": hypothesis})
-    for number, schema in enumerate(root.iter("schema"), 1):
-        yield from _schema_records(path, number, schema)
-
-
-def _schema_records(path: Path, number: int, schema: ElementTree.Element) -> Iterator[Record]:
-    """Read a schema of Winograd: the pronoun and each noun that it may stand for."""
-    parts = [_plain(schema.findtext(f"text/{tag}")) for tag in ("txt1", "pron", "txt2")]
-    text = " ".join(filter(None, parts))
-    words = text.lower().split(" ")
-    right = _plain(schema.findtext("correctAnswer")).strip(". ").upper()
-    for letter, answer in zip("AB", schema.iterfind("answers/answer"), strict=False):
-        noun = _plain(answer.text)
-        first = noun.lower().split(" ")
-        places = [n for n in range(len(words)) if words[n : n + len(first)] == first]
-        span = {"span1_text": noun, "span1_index": places[0] if places else -1}
-        span |= {"span2_text": parts[1], "span2_index": len(parts[0].split())}
-        yield Record(path, number, {"text": text, "target": span, "label": letter == right})
-
-
-def _plain(text: str | None) -> str:
-    return " ".join((text or "").split())
+        yield from xml_records(path)
+    elif name.endswith(_WIC):
+        yield from _wic_records(path)
+    else:
+        for record in read_records(path):
+            rows = record.values.get("data")
+            if isinstance(rows, list) and record.values.keys() <= {"version", "data"}:
+                for number, row in enumerate(rows, 1):
+                    yield Record(path, number, row if isinstance(row, dict) else {})
+            else:
+                yield record
 
 
 def _wic_records(path: Path) -> Iterator[Record]:
@@ -168,32 +111,77 @@ def _wic_records(path: Path) -> Iterator[Record]:
         yield Record(path, line, values)
 
 
+def xml_records(path: Path) -> Iterator[Record]:
+    """Read the items of COPA, the pairs of an RTE challenge, or the schemas of Winograd.
+
+    Raises DataError where the file is not XML, or declares entities.
+    """
+    try:
+        data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
+        if b"<!DOCTYPE" in data and b"<!ENTITY" in data:
+            raise DataError(f"{path} declares entities, which no task's file does")
+        root = ElementTree.fromstring(data)
+    except (ElementTree.ParseError, FileNotFoundError) as error:
+        raise DataError(f"{path} is not XML: {error}") from None
+    for number, item in enumerate(root.iter("item"), 1):
+        values: dict[str, Any] = {ours: item.findtext(tag) for ours, tag in _COPA_TAGS.items()}
+        values |= {"question": item.get("asks-for"), "idx": item.get("id")}
+        right = item.get("most-plausible-alternative")
+        if right is not None:
+            values["label"] = f"choice{right}"
+        yield Record(path, number, values)
+    for number, pair in enumerate(root.iter("pair"), 1):
+        text, hypothesis = (_plain(pair.findtext(tag)) for tag in ("t", "h"))
+        written = pair.get("value", pair.get("entailment"))
+        label = _ENTAILED.get((written or "").upper(), written)
+        values = {"premise": text, "hypothesis": hypothesis, "label": label}
+        # In GLUE texts have other names.
+        yield Record(path, number, {**values, "sentence1": text, "sentence2": hypothesis})
+    for number, schema in enumerate(root.iter("schema"), 1):
+        # Of Winograd: the pronoun, with each noun that it may refer to.
+        parts = [_plain(schema.findtext(f"text/{tag}")) for tag in ("txt1", "pron", "txt2")]
+        text = " ".join(filter(None, parts))
+        words = text.lower().split(" ")
+        right = _plain(schema.findtext("correctAnswer")).strip(". ").upper()
+        for letter, answer in zip("AB", schema.iterfind("answers/answer"), strict=False):
+            noun = _plain(answer.text)
+            first = noun.lower().split(" ")
+            places = [n for n in range(len(words)) if words[n : n + len(first)] == first]
+            span = {"span1_text": noun, "span1_index": places[0] if places else -1}
+            span |= {"span2_text": parts[1], "span2_index": len(parts[0].split())}
+            yield Record(path, number, {"text": text, "target": span, "label": letter == right})
+
+
+def _plain(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
 @dataclass(frozen=True, kw_only=True)
 class SuperGlueColumns(ColumnsTask):
-    """A task with one example per row, and names of the task's fields."""
+    """A task with one example a row, and columns named as the task's fields."""
 
     reads_tsv: ClassVar[bool] = False
     ids: tuple[str, ...] = ("idx",)
 
     def records(self, path: Path) -> Iterator[Record]:
-        """Read the rows of a file of SuperGLUE, or from before it."""
+        """Read the rows of a file of SuperGLUE, or of an earlier release."""
         return superglue_records(path)
 
     def example(self, row: Record, result: ReadSplit) -> Example | None:
-        """Return the example of a row, whose published number is whole."""
+        """Return the example of a row; a published number as its id must be whole."""
         example = super().example(row, result)
         if example is None or not row.has("idx"):
             return example
         return replace(example, id=str(row.whole("idx")))
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Return the files; the hub's copies call a diagnostic set, with its labels, test."""
+        """Return the files; the hub's copies have a labelled diagnostic set as test."""
         if self.task.splits == ("dev",) and "test" in files:
             files.setdefault("dev", files["test"])
         return files
 
     def may_be(self, split: str, path: Path) -> bool:
-        """Return whether the first row has the names of the task's."""
+        """Return whether the first row has the task's columns."""
         names = self.first_names(path)
         return self.has_texts(names) and names.issuperset(self.choices)
 
@@ -208,18 +196,18 @@ class SuperGlueRte(SuperGlueColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class SuperGlueObjects(Published):
-    """A task whose rows are objects: a passage with its questions, or one of its answers."""
+    """A task with nested rows: a passage with its questions and answers, or one of the answers."""
 
     keys: tuple[frozenset[str], ...]
-    """Names that a row has, as published or in the hub's copies."""
+    """Keys of a row, as published or in the hub's copies."""
 
     def may_be(self, split: str, path: Path) -> bool:
-        """Return whether the first row has the names of the task's."""
+        """Return whether the first row has one of the sets of keys."""
         names = self.first_names(path)
         return any(keys <= names for keys in self.keys)
 
     def records(self, path: Path) -> Iterator[Record]:
-        """Read the rows of a file of SuperGLUE, or from before it."""
+        """Read the rows of a file of SuperGLUE, or of an earlier release."""
         return superglue_records(path)
 
 
@@ -232,12 +220,12 @@ class MultiRC(SuperGlueObjects):
     """MultiRC; each answer is an example."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the examples of a row: of a passage with its questions, as it is published, or of one
-        answer, as the hub's copies have it.
+        """Add the examples of a row: all answers of a passage, as published, or one, as in the
+        hub's copies.
 
-        In the authors' own release the passage is called ``paragraph``, labels ``isAnswer``, and
-        neither passages nor answers are numbered. Passage, question and answer are numbered in
-        ``extra``, as a submission writes them.
+        The authors' release has ``paragraph`` for the passage and ``isAnswer`` for labels, and
+        numbers neither passages nor answers. ``extra`` has the numbers of passage, question and
+        answer that a submission writes.
         """
         names = (x for x in ("passage", "paragraph") if isinstance(row.values.get(x), dict))
         name = next(names, "")
@@ -272,7 +260,7 @@ class MultiRC(SuperGlueObjects):
         result.add_known(example, answer, "label", "isAnswer")
 
     def answer_rows(self, file: AnswerFile, answered: PredictedRows) -> Iterator[dict[str, Any]]:
-        """Yield passages with all of their questions and answers."""
+        """Yield passages with all their questions and answers."""
         passages: dict[int, dict[int, list[dict[str, Any]]]] = {}
         for example, prediction in answered:
             questions = passages.setdefault(example.extra["passage"], {})
@@ -290,13 +278,12 @@ class ReCoRD(SuperGlueObjects):
     """ReCoRD."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the examples of a row: of a passage with its queries, as it is published, or of one
-        query, as the hub's copies have it.
+        """Add the examples of a row: all queries of a passage, as published, or one, as in the
+        hub's copies.
 
-        The authors' own release numbers neither passages nor queries.
-        Choices and gold answers are the distinct texts, sorted. Passage and query are numbered in
-        ``extra``. Queries that cannot be answered are left out: without entities, or in training
-        with an answer that is none of them.
+        The authors' release numbers neither passages nor queries. Choices and gold answers are the
+        distinct texts, sorted; ``extra`` has the numbers of passage and query. Queries without
+        entities are left out; in training also those whose answers are none of the entities.
         """
         if "qas" not in row.values:
             numbers = row.inner("idx")
@@ -306,12 +293,19 @@ class ReCoRD(SuperGlueObjects):
             self._add(row, texts, set(row.texts("entities")), gold, idx, result)
             return
         passage = row.inner("passage")
-        entities = _entities(passage)
+        text, entities = passage.text("text"), set()
+        for entity in passage.each("entities"):
+            start, end = entity.whole("start"), entity.whole("end")  # of the last character
+            if not 0 <= start <= end < len(text):
+                raise DataError(
+                    f"{entity.place} is from {start} to {end} of a text of {len(text)} characters"
+                )
+            entities.add(text[start : end + 1])
         first = row.whole("idx") if row.has("idx") else _next_passage(result)
         for number, query in enumerate(row.each("qas")):
             answers = query.each("answers") if query.has("answers") else []
             idx = (first, query.whole("idx") if query.has("idx") else number)
-            texts = (passage.text("text"), query.text("query"))
+            texts = (text, query.text("query"))
             self._add(query, texts, entities, [span.text("text") for span in answers], idx, result)
 
     def _add(
@@ -349,43 +343,30 @@ class ReCoRD(SuperGlueObjects):
         result.add_known(example, row, "answers")
 
     def published_number(self, example: Example) -> int:
-        """Return the number of a query, whatever its passage."""
+        """Return the number of a query."""
         return example.extra["query"]
-
-
-def _entities(passage: Record) -> set[str]:
-    """Return the texts of the entities, whose ends are places of their last characters."""
-    text = passage.text("text")
-    entities = set()
-    for entity in passage.each("entities"):
-        start, end = entity.whole("start"), entity.whole("end")
-        if not 0 <= start <= end < len(text):
-            raise DataError(
-                f"{entity.place} is from {start} to {end} of a text of {len(text)} characters"
-            )
-        entities.add(text[start : end + 1])
-    return entities
 
 
 _REPAIRS = (
     "a span that is written as its text is (its first letter, a full stop, a line break)",
     "the place of a span: where its words stand, nearest to what was said",
 )
+"""Reasons of repairs, of a span's text and of its position."""
 _VERSION = "1.1"
 _PLACES = {"sentence1": ("start1", "end1"), "sentence2": ("start2", "end2")}
-"""Of each sentence, where the word stands in it, in characters."""
+"""Columns of the word's position in each sentence, in characters."""
 _IRREGULAR = {"be": {"am", "is", "are", "was", "were"}, "go": {"went"}}
-"""Forms of words that begin with another letter than they."""
+"""Forms of words that begin with another letter."""
 
 
 class WiC(SuperGlueColumns):
     """WiC."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the example of a row, with the places of its word in ``extra``, where it has them.
+        """Add the example of a row, with the positions of its word, if given, in ``extra``.
 
-        A row is kept and counted where another word stands in one of them, or a part of a word.
-        Raises DataError for a row that says it is of another version than 1.1.
+        A row with another word, or a part of a word, at a position is kept and counted. Raises
+        DataError for a row of a version other than 1.1.
         """
         version = row.values.get("version")
         if version is not None and str(version) != _VERSION:
@@ -399,32 +380,28 @@ class WiC(SuperGlueColumns):
             return
         if not result.add_known(replace(example, extra=extra), row, *self.label):
             return
-        if not all(
-            _stands(example.fields["word"], example.fields[sentence], slice(extra[a], extra[b]))
-            for sentence, (a, b) in _PLACES.items()
-            if a in extra and b in extra
-        ):
-            result.keep("a place in a sentence where its word does not stand", row.place)
-
-
-def _stands(word: str, sentence: str, where: slice) -> bool:
-    """Check whether a form of a word is at a position: a full word with its first letter."""
-    there = sentence[where]
-    if re.search(r"\w$", sentence[: where.start]) or re.match(r"\w", sentence[where.stop :]):
-        return False
-    form, lemma = there.casefold(), word.casefold()
-    return form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
+        lemma = example.fields["word"].casefold()
+        for name, (start, end) in _PLACES.items():
+            if not extra.keys() >= {start, end}:
+                continue
+            sentence, where = example.fields[name], slice(extra[start], extra[end])
+            form = sentence[where].casefold()
+            is_form = form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
+            is_part = re.search(r"\w$", sentence[: where.start])
+            if not is_form or is_part or re.match(r"\w", sentence[where.stop :]):
+                result.keep("a place in a sentence where its word does not stand", row.place)
+                break
 
 
 class WSC(SuperGlueObjects):
     """WSC."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the example of a row, whose spans stand in ``target``, or beside the text, as in the
-        hub's copies.
+        """Add the example of a row, with spans in ``target`` or, in the hub's copies, beside the
+        text.
 
-        Spans are repaired as in TFDS's ``wsc.fixed``, and their places, too. A row whose pronoun is
-        nowhere in its text is left out; in training also one whose noun is not.
+        Spans are repaired as in TFDS's ``wsc.fixed``, and so are their positions. A row whose text
+        lacks its pronoun is left out; in training also a row whose text lacks its noun.
         """
         text = row.text("text")
         target = row.inner("target") if "target" in row.values else row
@@ -453,28 +430,26 @@ class WSC(SuperGlueObjects):
 
 
 def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
-    """Return a span at its position, or the nearest occurrence; None without one."""
+    """Return a span at its position, or the nearest occurrence; None without one.
+
+    Source, of the forms that a span may be meant to have: TFDS's ``wsc.fixed``.
+    """
     words = text.split(" ")
+    plain = span.rstrip(".").replace("\n", " ").strip()
+    forms = [span, plain]
+    if plain and 0 <= index < len(words):
+        is_lower = words[index].lstrip("\"'(")[:1].islower()
+        first = plain[0].lower() if is_lower else plain[0].upper()
+        forms.append(first + plain[1:])
     matches = [
         (abs(position - index), written, position)
-        for written in _ways(words, span, index)
+        for written in filter(None, forms)
         for position in places_of(words, written)
     ]
     there = next((match for match in matches if not match[0]), None)
     if there is None and matches:
         there = min((match for match in matches if match[1] == matches[0][1]), key=itemgetter(0))
     return None if there is None else there[1:]
-
-
-def _ways(words: list[str], span: str, index: int) -> list[str]:
-    """Return the forms that a span may be meant to have. Source: TFDS's ``wsc.fixed``."""
-    plain = span.rstrip(".").replace("\n", " ").strip()
-    ways = [span, plain]
-    if plain and 0 <= index < len(words):
-        is_lower = words[index].lstrip("\"'(")[:1].islower()
-        first = plain[0].lower() if is_lower else plain[0].upper()
-        ways.append(first + plain[1:])
-    return [way for way in ways if way]
 
 
 _COPA_QUESTIONS = {
@@ -518,10 +493,35 @@ def _record_input(example: Example) -> str:
     return f"record query: {query} entities: {entities} passage: {passage}"
 
 
+def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
+    """Find the occurrences of a span's words by index; the groups are attached punctuation."""
+    n_words = len(span.split(" "))
+    pattern = re.compile(rf"(\W*){re.escape(span)}(\W*)")
+    windows = (" ".join(words[index : index + n_words]) for index in range(len(words)))
+    matches = {index: pattern.fullmatch(window) for index, window in enumerate(windows)}
+    return {index: match for index, match in matches.items() if match}
+
+
 def _wsc_marked(example: Example) -> str:
-    """Mark the pronoun by the place of its word."""
-    fields = example.fields
-    return mark_word(fields["text"], fields["span2_text"], example.extra["span2_index"])
+    """Put stars around a pronoun, given by its position among the words between spaces.
+
+    Attached punctuation is separated: ``him,"`` becomes ``*him* ,"``. Where the position has
+    another word, the nearest occurrence of the pronoun is marked. Both rules repair the two texts
+    that T5's ``wsc_simple`` repairs by hand; unlike there, a pronoun may be the first or the last
+    word.
+
+    Raises DataError where the text lacks the pronoun.
+    """
+    text, pronoun = example.fields["text"], example.fields["span2_text"]
+    index = example.extra["span2_index"]
+    words = text.split(" ")
+    places = places_of(words, pronoun)
+    if not places:
+        raise DataError(f"{pronoun!r} is no word of {text!r}")
+    nearest = min(places, key=lambda position: abs(position - index))
+    before, after = places[nearest].groups()
+    parts = [part for part in (before, f"*{pronoun}*", after) if part]
+    return " ".join([*words[:nearest], *parts, *words[nearest + len(pronoun.split(" ")) :]])
 
 
 def _wsc_noun(example: Example) -> str:

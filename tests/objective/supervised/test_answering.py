@@ -28,28 +28,23 @@ from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.model.transformer import build
 from sublayer.objective.supervised.answering import (
     Answerer,
+    MemberAnswers,
     answer_known,
     answer_together,
-    predict_rows,
-    predict_rows_by,
-)
-from sublayer.objective.supervised.batches import AskedSplit
-from sublayer.objective.supervised.ensemble import (
-    Choice,
-    MemberAnswers,
-    Step,
     average,
     average_listed,
     check_heads,
     check_members,
-    choose,
     combine,
     mean,
     mean_threshold,
     member_answers,
+    predict_rows,
 )
-from sublayer.objective.supervised.ensemble_evaluation import unseen_rows
-from sublayer.objective.supervised.loss import (
+from sublayer.objective.supervised.evaluation import UnseenRows, choose
+from sublayer.objective.supervised.heads import (
+    AskedSplit,
+    Listed,
     answer_logits,
     answer_losses,
     by_choice,
@@ -57,7 +52,6 @@ from sublayer.objective.supervised.loss import (
     text_states,
     unscaled,
 )
-from sublayer.objective.supervised.predictions import Listed
 from sublayer.objective.supervised.scores import (
     PartReport,
     answer_loss,
@@ -67,10 +61,8 @@ from sublayer.objective.supervised.scores import (
     frequency_loss,
 )
 from sublayer.objective.supervised.text import GREEDILY, Writing
-from sublayer.tasks.reading import label_places
-from sublayer.tasks.registry import AVERAGES, TASKS
+from sublayer.tasks.registry import AVERAGES, TASKS, TaskSpec
 from sublayer.tasks.scoring import TaskScore
-from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from tests.answerers import (
     answering,
@@ -142,15 +134,23 @@ def test_several_right_answers_are_all_learned_as_text_and_asked_once():
     assert [words.decode(trained.texts_of(row)[1]) for row in range(2)] == [b"w4", b"w5"]
 
 
+def suite_averages(scores):
+    return average_reports([
+        PartReport(name, TASKS[name], "dev", TaskScore(value, None, {}, N, n_outside=0), {}, "")
+        for name, values in scores.items() for value in values
+    ])  # fmt: skip
+
+
 def test_a_complete_suite_has_its_average_beside_its_tasks():
-    reports = []
-    for name in AVERAGES["GLUE without WNLI"]:
-        for split in TASKS[name].dev_splits:
-            value = 0.5 if split == "dev_mismatched" else 0.9
-            score = TaskScore(value, None, {}, n_examples=N, n_outside=0)
-            reports.append(PartReport(name, TASKS[name], split, score, {}, ""))
-    assert average_reports(reports) == {"GLUE without WNLI": pytest.approx((7 * 0.9 + 0.7) / 8)}
-    assert average_reports(reports[1:]) == {}
+    glue = {task: [0.8] for task in AVERAGES["GLUE"]} | {"wnli": [0.35], "ax": [0.1]}
+    means = {"GLUE": (8 * 0.8 + 0.35) / 9, "GLUE without WNLI": 0.8}
+    assert suite_averages(glue) == pytest.approx(means)
+    # MNLI's score is the mean of its two sets; without one of its tasks a suite has no average.
+    zeros = {task: [0.0] for task in AVERAGES["GLUE without WNLI"]} | {"mnli": [0.8, 0.6]}
+    assert suite_averages(zeros) == {"GLUE without WNLI": pytest.approx(0.7 / 8)}
+    superglue = {task: [0.5] for task in AVERAGES["SuperGLUE"]}
+    assert suite_averages(superglue) == {"SuperGLUE": 0.5}
+    assert suite_averages({task: [0.5] for task in superglue if task != "wsc"}) == {}
 
 
 def right(examples):
@@ -269,14 +269,17 @@ def test_labels_are_put_into_the_order_of_the_task_by_their_words():
     assert TASKS["mnli"].labels == ("entailment", "neutral", "contradiction")
     assert model(TOKENS)["label"][0].tolist() == before[::-1]
     pairs = ("entailment,not_entailment", "Not Entailment,ENTAILMENT ", "not-entailment,entailment")
-    found = [label_places(words.split(","), TASKS["rte"]) for words in pairs]
-    assert found == [(0, 1), (1, 0), (1, 0)]
+    for words, places in zip(pairs, ([0, 1], [1, 0], [1, 0]), strict=True):
+        model = imported(2, labels=tuple(words.split(",")))
+        before = model(TOKENS)["label"][0]
+        answer_known(model, TASKS["rte"])
+        assert torch.equal(model(TOKENS)["label"][0], before[places])
 
 
 @pytest.mark.parametrize("more", ["neutral", "Entailment", "not_entailment x"])
 def test_an_order_is_not_guessed(more):
     with pytest.raises(ConfigError, match="those of RTE entailment"):
-        label_places(["entailment", *more.split()], TASKS["rte"])
+        answer_known(imported(2, labels=("entailment", *more.split())), TASKS["rte"])
 
 
 @torch.inference_mode()
@@ -379,23 +382,23 @@ def test_texts_tuples_and_mappings_are_the_same_rows(task):
     more = [{"choices": list(each.choices)} if each.choices else {} for each in examples]
     mappings = [{**each.fields, **own} for each, own in zip(examples, more, strict=True)]
     tuples = [(*each.fields.values(), *each.choices) for each in examples]
-    lists, found = [[*row.values()] for row in mappings], predict_rows(model, mappings)
+    lists, found = [[*row.values()] for row in mappings], predict_rows(Answerer([model]), mappings)
     assert len(found) == len(examples)
     for rows in (tuples, lists, [text for (text,) in tuples] if task == "sst2" else tuples):
-        assert predict_rows(model, rows) == found
+        assert predict_rows(Answerer([model]), rows) == found
 
 
 def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_rows_nothing():
     model = answering(split_for("rte", "text"))
     rows = [{"sentence1": "w1 w2", "sentence2": "w3"}, ("w1", " "), ("w3", "w4")]
-    written = predict_rows(model, rows)
+    written = predict_rows(Answerer([model]), rows)
     assert written[0].written is not None and written[0].probabilities == {}
     model.task = replace(model.task, answer="rank")
-    ranked, empty, last = predict_rows(model, rows)
+    ranked, empty, last = predict_rows(Answerer([model]), rows)
     assert ranked.written is None and sum(ranked.probabilities.values()) == pytest.approx(1)
     assert ranked.label in ("entailment", "not_entailment")
     assert (empty.is_answered, empty.label, empty.probabilities) == (False, None, {})
-    assert [ranked, last] == predict_rows(model, [rows[0], rows[2]])
+    assert [ranked, last] == predict_rows(Answerer([model]), [rows[0], rows[2]])
 
 
 @pytest.mark.parametrize("task, rows, message", [
@@ -407,17 +410,17 @@ def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_row
 ])  # fmt: skip
 def test_rows_that_lack_fields_are_refused(task, rows, message):
     with pytest.raises(DataError, match=message):
-        predict_rows(answering(split_for(task, "pair")), rows)
+        predict_rows(Answerer([answering(split_for(task, "pair"))]), rows)
 
 
 def test_a_model_without_the_task_or_a_tokenizer_is_refused():
     examples = {name: draw_examples(name, 3) for name in ("sst2", "rte")}
     model = answering(split_of(examples, "text", trains=False))
     with pytest.raises(ConfigError, match="several tasks, sst2, rte"):
-        predict_rows(model, ["w1"])
-    assert len(predict_rows(model, ["w1"], task="sst2")) == 1
+        predict_rows(Answerer([model]), ["w1"])
+    assert len(predict_rows(Answerer([model], "sst2"), ["w1"])) == 1
     with pytest.raises(ConfigError, match="does not answer cola, but sst2, rte"):
-        predict_rows(model, ["w1"], task="cola")
+        predict_rows(Answerer([model], "cola"), ["w1"])
     model = answering(split_for("mnli", "pair"))
     assert Answerer([model], "ax").task.name == "ax"  # a diagnostic set of its task
     with pytest.raises(ConfigError, match="does not answer axb"):
@@ -467,9 +470,9 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
     rows = [("w1", "w2"), ("w3", " "), ("w4 w5", "w6")]
     noted = Mock()
     monkeypatch.setattr("sublayer.objective.supervised.answering.note_losses", noted)
-    first, empty, _ = predict_rows_by(Answerer(models, names=["a", "b", "c"]), rows)
+    first, empty, _ = predict_rows(Answerer(models, names=["a", "b", "c"]), rows)
     assert noted.call_count == len({model.tokenizer.fingerprint for model in models}) > 1
-    own = [predict_rows(model, rows)[0].probabilities["entailment"] for model in models]
+    own = [predict_rows(Answerer([model]), rows)[0].probabilities["entailment"] for model in models]
     assert not empty.is_answered
     assert first.probabilities["entailment"] == pytest.approx(sum(own) / 3, **CLOSE)
 
@@ -584,7 +587,7 @@ def test_scores_of_no_answer_on_different_scales_are_not_averaged():
 
 def test_the_greedy_choice_adds_the_run_that_raises_the_score_most():
     # The first of two best runs, then the run that raises it most; no third raises it.
-    greedy = Choice((0, 1), 0.85, 4 + 3 + 2, (Step(1, 0.80), Step(0, 0.85)))
+    greedy = ((0, 1), 0.85, 4 + 3 + 2, [(1, 0.80), (0, 0.85)])
     assert choose(4, lambda runs: SCORES[tuple(runs)]) == greedy
 
 
@@ -596,12 +599,12 @@ def test_rows_that_are_scored_do_not_choose():
     given = ({"rte": examples}, {"rte": examples[:6]})
     parts, scored = (split_of(each, "pair", trains=False).parts for each in given)
     right, wrong = ([sure(abs(flip - each.label)) for each in examples] for flip in (0, 1))
-    unseen = unseen_rows(parts, scored, "run")
+    unseen = UnseenRows(parts, scored, "run")
     assert (unseen.n_rows, [*map(list, unseen.places)]) == (2, [[6, 7]])
     assert unseen.score([MemberAnswers([*right[:6], *wrong[6:]])])[0] == 0.0
     assert unseen.score([MemberAnswers([*wrong[:6], *right[6:]])])[0] == 1.0
     with pytest.raises(DataError, match=r"run held nothing of RTE out"):
-        unseen_rows(parts, parts, "run")
+        UnseenRows(parts, parts, "run")
 
 
 def test_the_threshold_of_no_answer_is_the_best_for_the_chosen():
@@ -612,4 +615,4 @@ def test_the_threshold_of_no_answer_is_the_best_for_the_chosen():
         listed.append(Listed([Span(text, start, 0.0, 1.0)], 2.0 if answer else 5.0))
     member = MemberAnswers(listed=listed, is_joint=True, threshold=0.0)
     parts = question_split("squad2", examples).parts
-    assert unseen_rows(parts, [], "run").score([member, member]) == (1.0, 2.0)
+    assert UnseenRows(parts, [], "run").score([member, member]) == (1.0, 2.0)

@@ -1,31 +1,256 @@
-"""Published tasks: location of files, conversion of rows to examples."""
+"""Published tasks: rows read as examples, with their faults counted; predictions written."""
 
 import json
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
-from sublayer.tasks.finding import FileLayout, check_shards, find_splits
-from sublayer.tasks.reading import ReadSplit, read_class, read_number
+from sublayer.tasks.finding import FileLayout, Release, check_shards, find_splits
 from sublayer.tasks.records import (
     Record,
-    is_json,
+    begins_with,
     missing_column,
     read_csv,
     read_records,
     read_tsv_records,
     suffix_of,
 )
-from sublayer.tasks.releases import Release
-from sublayer.tasks.task import Example, Prediction, Task, answer_text
+from sublayer.tasks.task import Answer, Example, Prediction, Task, answer_text
 from sublayer.tasks.wording import Wording
+from sublayer.values import is_missing
+
+VERSION = 2
+"""Changes whenever equal files would be read otherwise, by the reader of any task."""
+
+SAME_ID = "an id that another row has: its place in the file is its id"
+"""Repair of such a row."""
+
+
+@dataclass
+class ReadSplit:
+    """A split of a task as read."""
+
+    name: str
+    """One of the task's ``splits``."""
+    paths: tuple[Path, ...]
+    """The files, in the order in which they were read."""
+    examples: list[Example] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Rows that were left out, by the reason."""
+    repaired: Counter[str] = field(default_factory=Counter)
+    """Rows that were read otherwise than they are written, by the repair."""
+    kept: Counter[str] = field(default_factory=Counter)
+    """Rows with a fault that are kept as they are, so that all are scored, by the fault."""
+    notes: list[str] = field(default_factory=list)
+    """Notes on a whole file, such as how its quotes are read."""
+    firsts: dict[str, str] = field(default_factory=dict)
+    """For each reason the first place: file and line."""
+    numbers: Counter[str] = field(default_factory=Counter)
+    """Questions of each passage so far."""
+    n_rows: int = 0
+    """Rows that were read so far, those left out included."""
+    _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_test(self) -> bool:
+        """True where rows need no labels."""
+        return self.name.startswith("test")
+
+    def add_known(self, example: Example, row: Record, *columns: str) -> bool:
+        """Keep an example, unless it lacks a label or answer outside a test.
+
+        ``columns`` are those of which one has the label or answer. Return whether it was kept.
+        """
+        if example.is_labelled or self.is_test:
+            return self.add(example, row)
+        self.skip(NO_COLUMN if row.values.keys().isdisjoint(columns) else UNLABELLED, row.place)
+        return False
+
+    def add(self, example: Example, row: Record) -> bool:
+        """Keep the example of a row; return whether it was kept.
+
+        Duplicates with equal id are dropped; other examples with a duplicate id get a unique one;
+        both are counted.
+        """
+        earlier = self._by_id.get(example.id)
+        if earlier is not None:
+            if earlier == example:
+                self.skip("the same row again", row.place)
+                return False
+            self.repair(SAME_ID, row.place)
+            example = replace(example, id=f"{example.id} at {row.place}")
+        self._by_id[example.id] = example
+        self.examples.append(example)
+        return True
+
+    def skip(self, reason: str, where: str) -> None:
+        """Drop the row at a place, such as ``train.tsv:12``, for a reason."""
+        self.skipped[reason] += 1
+        self.firsts.setdefault(reason, where)
+
+    def repair(self, what: str, where: str) -> None:
+        """Count a repair of the row at a place."""
+        self.repaired[what] += 1
+        self.firsts.setdefault(what, where)
+
+    def keep(self, reason: str, where: str) -> None:
+        """Count a faulty row at a place as kept."""
+        self.kept[reason] += 1
+        self.firsts.setdefault(reason, where)
+
+    def cannot_learn(self, reason: str, where: str) -> bool:
+        """Count a row that has no right answer: in training it is left out, else it is kept.
+
+        Return whether it was left out.
+        """
+        if self.name == "train":
+            self.skip(reason, where)
+            return True
+        self.keep(reason, where)
+        return False
+
+    def described(self) -> list[str]:
+        """Describe dropped, repaired and kept rows, with the file of the first."""
+        notes = [*self.notes]
+        for counted, what in (
+            (self.skipped, "left out"),
+            (self.repaired, "repaired"),
+            (self.kept, "kept as it is"),
+        ):
+            for reason, n in counted.items():
+                where = self.firsts[reason]
+                for path in self.paths:
+                    # The name alone of a file that is named with its line.
+                    within = where.removeprefix(str(path))
+                    if within.startswith(":"):
+                        where = path.name + within
+                        break
+                first = f" ({where})" if n == 1 else f", first {where}"
+                notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
+        return notes
+
+
+UNLABELLED, NO_COLUMN = "no label (-1 or empty)", "no label (its column is missing)"
+"""Reason to leave out a row of a training or development set."""
+NO_LABEL = -1
+"""Label that the hub's copies have where the publisher keeps the labels to himself."""
+
+_DECIMALS = 6
+"""Those that a number keeps that was stored in single precision."""
+
+
+def read_class(task: Task, written: object, where: str, choices: Sequence[str] = ()) -> int | None:
+    """Return the index of a label, or None where none is given: -1, an empty text, null.
+
+    ``choices`` are the names of labels of a task that has none of its own.
+
+    Raises DataError, with its place and the labels there are, for anything else.
+    """
+    label, labels = _stripped(written), tuple(choices) or task.labels
+    indices = _indices(labels)
+    if label not in indices:
+        listed = ", ".join(f"{name} ({index})" for index, name in enumerate(labels))
+        raise DataError(f"{where}: {written!r} is no label of {task.title}: {listed}")
+    return indices[label]
+
+
+@cache
+def _indices(labels: tuple[str, ...]) -> Mapping[str | float | None, int | None]:
+    """Return the index of each way to write a label, or None for those that mean none."""
+    indices: dict[str | float | None, int | None] = {None: None, "": None}
+    for index in range(NO_LABEL, len(labels)):
+        # A table with gaps, as pandas writes it, has whole numbers with a decimal point.
+        ways = (index, str(index), f"{index}.0")
+        indices |= dict.fromkeys(ways, None if index == NO_LABEL else index)
+    return {**indices, **{label: index for index, label in enumerate(labels)}}
+
+
+def _stripped(written: object) -> str | int | float | None:
+    """Return a label without blanks, None for none at all, and any other value as it is shown."""
+    if written is None or (isinstance(written, float) and math.isnan(written)):
+        return None
+    if isinstance(written, str):
+        return written.strip()
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        return written
+    return repr(written)
+
+
+NOT_FOUND = "an answer that its passage does not have in its place"
+"""Reason to leave a question out of a training set."""
+MOVED = "an answer that begins a few characters before its place"
+SPACED = "an answer with white space around it"
+"""Repairs."""
+
+_FEW = 8
+"""At most so many characters of white space were taken from the beginning of a passage."""
+
+
+PlacedAnswer = tuple[Answer, str]
+"""An answer, with or without a place, and the repair made; empty: none."""
+
+
+def place_answer(passage: str, text: str, start: int) -> PlacedAnswer:
+    """Check a gold answer at its start position, in characters, and repair it.
+
+    Two things are repaired: white space around an answer, which some copies take away without
+    moving its place; and passages whose leading white space was taken away in the same manner, of
+    which SQuAD 2.0 has some: there the answer begins a few characters earlier, and only where one
+    place alone fits. Of all others the answer has no place.
+    """
+    if text and start >= 0:
+        if passage.startswith(text, start):
+            return Answer(text, start), ""
+        bare = text.strip()
+        inside = start + len(text) - len(text.lstrip())
+        for begin in (inside, start):
+            if bare and bare != text and passage.startswith(bare, begin):
+                return Answer(bare, begin), SPACED
+        spaces = len(passage[start:]) - len(passage[start:].lstrip())
+        if bare and spaces and passage.startswith(bare, start + spaces):
+            return Answer(bare, start + spaces), SPACED
+        earlier = [
+            offset
+            for offset in range(max(0, start - _FEW), start)
+            if bare and passage.startswith(bare, offset)
+        ]
+        if len(earlier) == 1:
+            return Answer(bare, earlier[0]), MOVED
+    return Answer(text), ""
+
+
+def is_blank(value: Any) -> bool:
+    """Check whether a field is empty: a blank text, null, or NaN."""
+    return not value.strip() if isinstance(value, str) else is_missing(value)
+
+
+def kept_answers(
+    placed: Sequence[PlacedAnswer], result: ReadSplit, where: str
+) -> tuple[Answer, ...] | None:
+    """Return the gold answers of a question, in training those that their passage has.
+
+    None where it has none of several in training: the question is left out. Repaired answers, and
+    questions kept otherwise, are counted.
+    """
+    located = [(answer, repair) for answer, repair in placed if answer.start is not None]
+    if len(located) < len(placed):
+        if result.name == "train" and not located:
+            result.skip(NOT_FOUND, where)
+            return None
+        result.keep(NOT_FOUND, where)
+    for repair in dict.fromkeys(repair for _, repair in located if repair):
+        result.repair(repair, where)
+    return tuple(answer for answer, _ in (located if result.name == "train" else placed))
+
 
 NO_TEXT = "no text (null)"
 _JUDGED_ROWS = 8
@@ -244,7 +469,7 @@ class ColumnsTask(Published):
         if suffix == ".csv" and self.without_header:
             has_tabs = b"\t" in read_start(path, _START_BYTES).partition(b"\n")[0]
             suffix = ".tsv" if has_tabs else suffix
-        if suffix == ".txt" and is_json(path):
+        if suffix == ".txt" and begins_with(path, b"{"):
             return read_records(path, ".jsonl")
         if suffix in (".tsv", ".txt"):
             return read_tsv_records(path, self.without_header, self.has_texts)
@@ -294,10 +519,24 @@ class ColumnsTask(Published):
             return None
         if isinstance(written, str):
             written = self.synonyms.get(written, written)
-        if task.kind == "number":
-            label: int | float | None = read_number(task, written, row.place)
-        else:
+        label: int | float | None = None
+        if task.kind != "number":
             label = read_class(task, written, row.place, self.choices)
+        elif (number := _stripped(written)) is not None and number != "":
+            low, high = task.numbers
+            try:
+                label = float(number)
+            except ValueError:
+                label = math.nan
+            if label == NO_LABEL:
+                label = None
+            elif not low <= label <= high:
+                raise DataError(
+                    f"{row.place}: {written!r} is no number from {low:g} to {high:g}, as "
+                    f"{task.title} has them"
+                )
+            else:
+                label = round(label, _DECIMALS)
         texts = {ours: row.text(name) for ours, name in columns.items()}
         id_ = None if id_column is None else values[id_column]
         return Example(

@@ -1,25 +1,116 @@
-"""Heads that answer tasks, and their losses: labels, choices, numbers and spans.
+"""Heads that answer tasks: batches, losses and answers of labels, choices, numbers and spans.
 
 Source: Devlin et al. 2019, sec. 4, of spans sec. 4.2 and 4.3; of traversals Radford et al. 2018,
 sec. 3.2; where questions may have no answer Lan et al. 2020, as released.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from sublayer.config.model import ModelConfig
 from sublayer.config.objective import SupervisedObjective
+from sublayer.config.recipe import Recipe
+from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, PackedBatch
+from sublayer.data.tasks.batches import Assembler, RowRule, TaskSplit
+from sublayer.data.tasks.encoded import EncodedExamples, SpanExamples
+from sublayer.data.tasks.spans import (
+    N_BEST,
+    N_BEST_JOINT,
+    Candidates,
+    Span,
+    best_starts,
+    independent_candidates,
+    joint_candidates,
+    rank_spans,
+)
+from sublayer.evaluation.split_work import ALONE, Processes, Progress, Result, compute_each, silent
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import dropout
-from sublayer.model.transformer import Hidden, Transformer
+from sublayer.model.transformer import Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective
-from sublayer.tasks.task import Task
+from sublayer.objective.evaluation import batch_sequences, own_objective
+from sublayer.tasks.registry import TaskSpec, wording_of
+from sublayer.tasks.task import Prediction, Task
+
+
+def recipe_rule(recipe: Recipe, split: TaskSplit) -> RowRule:
+    """Return the layout rule of a split's texts for a recipe's model."""
+    return row_rule(
+        own_objective(recipe, SupervisedObjective), split, recipe.data.context, recipe.model
+    )
+
+
+def row_rule(
+    objective: SupervisedObjective, split: TaskSplit, context: int, model: ModelConfig
+) -> RowRule:
+    """Return the layout rule of a split's texts for a kind of model."""
+    first_id = None
+    if model.kind == "encoder-decoder":
+        first_id = split.marks.pad if model.decoder_start == "pad" else split.marks.last
+    return RowRule(
+        format=objective.format,
+        marks=split.marks,
+        context=context,
+        predicts_text=objective.language_weight > 0,
+        target_length=objective.target_length if objective.format == "text" else 0,
+        first_id=first_id,
+    )
+
+
+@dataclass(frozen=True)
+class AskedSplit:
+    """A split with the model that answers it."""
+
+    model: Transformer
+    split: TaskSplit
+    rule: RowRule
+    """Layout of the split's texts for the model."""
+    spec: TaskSpec
+    processes: Processes = ALONE
+    """Those that divide the work, of which all return the same."""
+    progress: Progress = silent
+    """Hears of batches."""
+
+    def each_batch(
+        self, encoded: EncodedExamples, work: Callable[[PackedBatch], Result]
+    ) -> list[Result]:
+        """Compute ``work`` of batches of examples of similar lengths.
+
+        Without dropout and gradients.
+        """
+        model, rule = self.model, self.rule
+        assembler = Assembler(encoded, rule)
+        most_tokens = (rule.n_rows or batch_sequences(model, rule.context)) * rule.context
+        tokens = assembler.tokens(np.arange(len(encoded)))
+        order = np.argsort(tokens, kind="stable")
+        batches: list[Ints] = []
+        first = total = 0
+        for index, number in enumerate(order.tolist()):
+            if total + tokens[number] > most_tokens and index > first:
+                batches.append(order[first:index])
+                first, total = index, 0
+            total += int(tokens[number])
+        if len(order):
+            batches.append(order[first:])
+        device = model.embedding.weight.device
+
+        def of_batch(index: int) -> Result:
+            return work(assembler.pack(batches[index]).to(device))
+
+        with evaluating(model), torch.inference_mode():
+            return compute_each(of_batch, len(batches), self.processes, self.progress)
+
 
 WEIGHT, BIAS = "label_head.weight", "label_head.bias"
 
@@ -45,11 +136,6 @@ def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:
     return hidden.final[rows, order]
 
 
-def picked_states(batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Float[Tensor, "S D"]:
-    """Select the representative state of each sequence."""
-    return states.flatten(0, 1).index_select(0, batch.places)
-
-
 def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
@@ -57,16 +143,6 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     # Padding follows a text, whose tokens do not see it.
     mask = side.mask if model.has_auxiliary else None
     return Layout.causal(side.tokens, mask, side.document_ids, starts=side.starts)
-
-
-def text_vectors(
-    batch: PackedBatch, vectors: Float[Tensor, "S D"], *, is_added: bool
-) -> Float[Tensor, "N D"]:
-    """Return the sequences' representative states, summed by example if ``is_added``."""
-    if not is_added or len(vectors) == batch.n_examples:
-        return vectors
-    total = vectors.new_zeros(batch.n_examples, vectors.shape[1])
-    return total.index_add(0, batch.owners, vectors)
 
 
 def answer_logits(
@@ -78,8 +154,11 @@ def answer_logits(
 
     ``p``: dropout of the head's input in training. Missing choices get minus infinity.
     """
-    # A choice has a separate sequence and logit; both orders of a pair share one.
-    vectors = text_vectors(batch, states, is_added=kind != "choice")
+    vectors = states
+    # A choice has a separate sequence and logit; both orders of a pair are summed, and share one.
+    if kind != "choice" and len(states) != batch.n_examples:
+        total = states.new_zeros(batch.n_examples, states.shape[1])
+        vectors = total.index_add(0, batch.owners, states)
     pooled = dropout(model.pool(vectors), p, model.training)
     assert model.label_head is not None, "the config asks for a label head"
     logits: Tensor = model.label_head(pooled)
@@ -146,22 +225,22 @@ class Supervised(Objective):
         if "language" in self.weights or self.model.has_auxiliary:
             every = packed_hidden(self.model, batch)
             if "language" in self.weights:
-                totals["language"] = self._language(batch, every)
+                places = batch.predicted
+                assert places is not None, "the texts are predicted"
+                matrix, bias = self.model.output_projection(every.matrix)
+                vectors = every.final.flatten(0, 1).index_select(0, places)
+                embedded = self.model.to_embedding(vectors)
+                weights = token_weights(batch).flatten()[places]
+                totals["language"] = linear_cross_entropy(
+                    embedded, matrix, bias, batch.predicted_ids, weights
+                )
             totals |= self.auxiliary_totals(every.auxiliary, batch.weights)
-            states = picked_states(batch, every.final)
+            states = every.final.flatten(0, 1).index_select(0, batch.places)
         else:
             states = text_states(self.model, batch)
         logits = answer_logits(self.model, batch, states, self._dropout, self._task.kind)
         losses = answer_losses(self._task, logits, batch.labels)
         return {"task": (losses * batch.weights.to(losses.dtype)).sum(), **totals}
-
-    def _language(self, batch: PackedBatch, hidden: Hidden) -> Tensor:
-        places = batch.predicted
-        assert places is not None, "the texts are predicted"
-        matrix, bias = self.model.output_projection(hidden.matrix)
-        embedded = self.model.to_embedding(hidden.final.flatten(0, 1).index_select(0, places))
-        weights = token_weights(batch).flatten()[places]
-        return linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids, weights)
 
 
 def token_weights(batch: PackedBatch) -> Float[Tensor, "R T"]:
@@ -227,37 +306,31 @@ def _scale(task: Task) -> tuple[float, float]:
     return (high - low) / 2.0, (low + high) / 2.0
 
 
-class Sequences(NamedTuple):
-    """Positions of each sequence in packed rows."""
+class Sequences:
+    """Positions of each sequence of a batch in its packed rows.
 
-    places: Int[Tensor, "S L"]
-    """In the rows one behind another; behind its end that of its first token."""
-    is_there: Bool[Tensor, "S L"]
-    """False behind its end."""
+    Sequences are represented by their first tokens.
+    """
 
-    @property
-    def lengths(self) -> Int[Tensor, " S"]:
-        """Count the tokens of each."""
-        return self.is_there.sum(1)
+    def __init__(self, batch: PackedBatch) -> None:
+        ids = batch.read.sequence_ids
+        rows, firsts = batch.readouts.unbind(1)
+        assert batch.n_most is not None and batch.longest is not None, "answers are spans"
+        counts = torch.zeros(len(ids), batch.n_most, dtype=torch.int64, device=ids.device)
+        counts.scatter_add_(1, ids.clamp_min(0), (ids >= 0).long())
+        self.lengths: Int[Tensor, " S"] = counts[rows, ids[rows, firsts]]
+        """Tokens of each."""
+        columns = torch.arange(batch.longest, device=ids.device)
+        self.is_there: Bool[Tensor, "S L"] = columns < self.lengths[:, None]
+        """False behind its end."""
+        places = (rows * ids.shape[1] + firsts)[:, None] + columns * self.is_there
+        self.places: Int[Tensor, "S L"] = places
+        """In the rows one behind another; behind its end that of its first token."""
 
     def of(self, rows: Shaped[Tensor, "R T *D"]) -> Shaped[Tensor, "S L *D"]:
         """Unpack rows to one sequence per row; entries after its end are meaningless."""
         flat = rows.flatten(0, 1)
         return flat[self.places]
-
-
-def find_sequences(batch: PackedBatch) -> Sequences:
-    """Find the sequences of a batch, represented by their first tokens."""
-    ids = batch.read.sequence_ids
-    rows, firsts = batch.readouts.unbind(1)
-    assert batch.n_most is not None and batch.longest is not None, "answers are spans"
-    counts = torch.zeros(len(ids), batch.n_most, dtype=torch.int64, device=ids.device)
-    counts.scatter_add_(1, ids.clamp_min(0), (ids >= 0).long())
-    lengths = counts[rows, ids[rows, firsts]]
-    columns = torch.arange(batch.longest, device=ids.device)
-    is_there = columns < lengths[:, None]
-    places = (rows * ids.shape[1] + firsts)[:, None] + columns * is_there
-    return Sequences(places, is_there)
 
 
 class SpanAnswers(Supervised):
@@ -319,7 +392,7 @@ def span_losses(
     """
     assert batch.spans is not None, "answers are spans"
     gold_start, gold_end = (batch.spans - batch.readouts[:, 1:]).unbind(1)
-    sequences = find_sequences(batch)
+    sequences = Sequences(batch)
     if model.joint_span_head is None:
         start, end = independent_logits(model, states, sequences)
         losses = _cross_entropy(start, gold_start, end, gold_end)
@@ -346,3 +419,151 @@ def _cross_entropy(
 ) -> Float[Tensor, " S"]:
     starts = F.cross_entropy(start, gold_start, reduction="none")
     return 0.5 * (starts + F.cross_entropy(end, gold_end, reduction="none"))
+
+
+_T = TypeVar("_T")
+Answers = tuple[list[Prediction], list[float]]
+"""The answers to all examples of a split, in its order, and the loss of each."""
+
+
+def answer_examples(asked: AskedSplit) -> Answers:
+    """Answer every example by the model's head. Losses without a label are meaningless."""
+    model, task = asked.model, asked.split.parts[0].task
+
+    def answered(batch: PackedBatch) -> list[tuple[int, Prediction, float]]:
+        logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
+        losses = answer_losses(task, logits, batch.labels).tolist()
+        if task.kind == "number":
+            low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
+            numbers = unscaled(task, logits)[:, 0].double().cpu().numpy().clip(low, high)
+            predictions = [Prediction(label=number) for number in numbers.tolist()]
+        else:
+            # Missing choices have probability 0.
+            rows = logits.double().softmax(-1).cpu().numpy()
+            predictions = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
+        return list(zip(batch.numbers, predictions, losses, strict=True))
+
+    return _in_order(asked.each_batch(asked.split.encoded, answered))
+
+
+def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T], list[float]]:
+    numbered = sorted(chain.from_iterable(rows), key=itemgetter(0))
+    return [answer for _, answer, _ in numbered], [loss for _, _, loss in numbered]
+
+
+WindowScores = tuple[Candidates, float]
+"""The possible answers in a window, and the score of no answer: of independent ends that of [CLS],
+as BERT's, else a logit."""
+
+
+class Listed(NamedTuple):
+    """A question's best spans by one model, and its no-answer score."""
+
+    spans: Sequence[Span]
+    """Best first."""
+    no_answer: float
+    """The lowest over windows; of independent ends the score of [CLS], on the spans' scale."""
+
+    def prediction(self, *, is_joint: bool, has_unanswerable: bool) -> Prediction:
+        """Answer with the best span; ``is_joint``: the no-answer score is a separate logit.
+
+        For independent ends it is the margin of [CLS] over the best span.
+        """
+        no_answer = self.no_answer
+        if not is_joint:
+            best_score = self.spans[0].score if self.spans else 0.0
+            no_answer = no_answer - best_score if has_unanswerable else 0.0
+        if not self.spans:
+            return Prediction(no_answer=no_answer)
+        best = self.spans[0]
+        return Prediction(
+            probabilities=(best.probability,),
+            text=best.text,
+            start=best.start,
+            no_answer=no_answer,
+        )
+
+
+def answer_questions(asked: AskedSplit) -> Answers:
+    """Answer every question with the best span of all its windows.
+
+    Answers are always given, with the no-answer score.
+    """
+    listed, losses = list_spans(asked)
+    is_joint = asked.model.joint_span_head is not None
+    unanswerable = asked.split.parts[0].task.has_unanswerable
+    answers = [best.prediction(is_joint=is_joint, has_unanswerable=unanswerable) for best in listed]
+    return answers, losses
+
+
+def list_spans(asked: AskedSplit, n_best: int = N_BEST) -> tuple[list[Listed], list[float]]:
+    """List the best spans and the loss of every question, in the split's order."""
+    model, encoded, (part,) = asked.model, asked.split.encoded, asked.split.parts
+    assert isinstance(encoded, SpanExamples), "a passage is read in windows"
+    wording, most = wording_of(part.task), asked.spec.max_answer
+    # As in their text pairs.
+    passages = [wording.pair_rows(example)[0].second or "" for example in part.examples]
+
+    def answered(batch: PackedBatch) -> list[tuple[int, Listed, float]]:
+        states = packed_hidden(model, batch).final
+        losses = span_losses(model, batch, states, 0.0).tolist()
+        scores, owners = window_scores(model, batch, states), batch.owners.tolist()
+        rows = []
+        for index, number in enumerate(batch.numbers):
+            group = [window for window, owner in zip(scores, owners, strict=True) if owner == index]
+            listed = rank_question(encoded, number, passages[number], group, most, n_best)
+            rows.append((number, listed, losses[index]))
+        return rows
+
+    return _in_order(asked.each_batch(encoded, answered))
+
+
+def rank_question(
+    encoded: SpanExamples,
+    number: int,
+    passage: str,
+    scores: Sequence[WindowScores],
+    most_tokens: int,
+    n_best: int = N_BEST,
+) -> Listed:
+    """List the best spans of a question, by its number, from its windows' scores."""
+    spans = rank_spans(
+        encoded.windows(number),
+        [candidates for candidates, _ in scores],
+        offset=encoded.offset(number),
+        placed=encoded.placed(number),
+        passage=passage,
+        most_tokens=most_tokens,
+        n_best=n_best,
+    )
+    return Listed(spans, min(no_answer for _, no_answer in scores))
+
+
+def window_scores(
+    model: Transformer, batch: PackedBatch, states: torch.Tensor
+) -> list[WindowScores]:
+    """Score each window of a batch."""
+    sequences = Sequences(batch)
+    if model.joint_span_head is None:
+        start, end = independent_logits(model, states, sequences)
+        starts, ends = start.double().cpu().numpy(), end.double().cpu().numpy()
+        scores = []
+        for row, length in enumerate(sequences.lengths.tolist()):
+            own_starts, own_ends = starts[row, :length], ends[row, :length]
+            candidates = independent_candidates(own_starts, own_ends)
+            scores.append((candidates, float(own_starts[0] + own_ends[0])))
+        return scores
+    head = model.joint_span_head
+    padded, may_answer = joint_states(batch, states, sequences)
+    start = head.starts(padded, may_answer)
+    starts = start.double().cpu().numpy()
+    # Windows with fewer tokens than tried starts have starts outside the passage, which are
+    # invalid.
+    columns = np.stack([best_starts(row, N_BEST_JOINT) for row in starts])
+    end = head.ends(padded, may_answer, torch.from_numpy(columns).to(start.device))
+    ends = end.double().cpu().numpy()
+    no_answer = head.no_answer(padded, start).tolist()
+    return [
+        (joint_candidates(starts[row], columns[row], ends[row]), no_answer[row])
+        for row in range(len(starts))
+    ]
