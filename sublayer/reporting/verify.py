@@ -231,7 +231,7 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
         else:
             names = ", ".join(dict.fromkeys(PARTS.get(part, part) for part in parts))
             kinds = [f"{names} altered"] if names else []
-            if seal.hash not in {kept.hash for kept in seals}:
+            if seal.hash not in {own.hash for own in seals}:
                 kinds.append("plan sealed again")
             yield Deviation(" and ".join(kinds), PLAN, text)
 
@@ -430,8 +430,8 @@ def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
             if value is not None:
                 n_values += 1
                 if not _is_close(value, test[metric.name]):
-                    kept = f"{metric.name} {test[metric.name]:.9g}"
-                    wrong.append(f"{kept}, its items give {value:.9g}")
+                    score = f"{metric.name} {test[metric.name]:.9g}"
+                    wrong.append(f"{score}, its items give {value:.9g}")
     if altered:
         return n_values, [Deviation("item altered", at, "; ".join([*altered, *wrong]))]
     if wrong:

@@ -380,11 +380,11 @@ class _Scale:
     in proportion.
     """
 
-    def __init__(self, path: Path, table: ScaleTable, given: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, table: ScaleTable, overrides: Mapping[str, Any]) -> None:
         """Take the study's file and the settings of the command line."""
-        self._path, self._table, self._given = path, table, given
+        self._path, self._table, self._overrides = path, table, overrides
         self._bases: dict[str, LoadedRecipe] = {}
-        steps, self._before = given.get("train.steps"), None
+        steps, self._before = overrides.get("train.steps"), None
         if steps:
             self._before = self._load(table.recipe, {}).recipe.train.steps
         before = self._before or math.inf
@@ -402,9 +402,9 @@ class _Scale:
                 base = self._load(recipe, {}).recipe
                 steps = base.optimizer.warmup_steps, base.train.keep_steps
                 moved = self._moved(dict(zip(_STEPS[1:], steps, strict=True)))
-            self._bases[recipe] = self._load(recipe, {**self._given, **moved})
+            self._bases[recipe] = self._load(recipe, {**self._overrides, **moved})
         moved = self._moved(arm.set)
-        check_not_compared(self._path.stem, self._given, arm.set.keys() - moved.keys())
+        check_not_compared(self._path.stem, self._overrides, arm.set.keys() - moved.keys())
         made = make_arm(arm.name, self._bases[recipe], {**arm.set, **moved})
         return replace(made, against=arm.against)
 
@@ -417,11 +417,11 @@ class _Scale:
             return step
         return in_proportion(step, of=self._before or 20 * step, to=self._to)
 
-    def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _moved(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         moved: dict[str, Any] = {}
         for key in _STEPS:
-            value = given.get(key)
-            if not value or (key in self._given and key != _STEPS[0]):
+            value = settings.get(key)
+            if not value or (key in self._overrides and key != _STEPS[0]):
                 continue
             steps = [value] if isinstance(value, int) else sorted(value)
             there = sorted({self.at(step) for step in steps})
@@ -668,8 +668,8 @@ def ask(study: Study, options: Options) -> OptionedStudy:
         n_tuning=options.tuning_seeds or 1,
         first_tuning=FIRST_TUNING_SEED if first is None else first,
     )
-    given = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
-    seeds.check(looks.planned[-1], is_tuned=bool(tune), options=given)
+    tuning_options = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
+    seeds.check(looks.planned[-1], is_tuned=bool(tune), options=tuning_options)
     if options.extend:
         values = [value for trial in trials for value in trial.settings.values()]
         are_numbers = all(isinstance(value, int | float) and value > 0 for value in values)
@@ -694,16 +694,16 @@ def _with_options(study: Study, options: Options) -> Study:
         question = replace(study.question, margin=options.margin, margin_reason=reason)
         study = replace(study, question=question)
     if chain is None:
-        given = [
+        needing_stages = [
             *_given(options, ("finetunings", "data")),
             *(f"--tune {text}" for text in of_tasks),
         ]
         check_rules(
             "",
             (
-                given,
-                f"{', '.join(given)} is of studies with stages of tasks, of which {study.name} has "
-                "none: leave it out",
+                needing_stages,
+                f"{', '.join(needing_stages)} is of studies with stages of tasks, of which "
+                f"{study.name} has none: leave it out",
             ),
         )
         return study

@@ -161,16 +161,16 @@ def compare_runs(
     columns = metric_columns(study)
 
     with held(folder):
-        kept = {
+        score_folders = {
             (name, seed): folder / "scores" / in_path(name)[-LONGEST_PART:] / f"seed-{seed}"
             for name, by_seed in arms.items()
             for seed in by_seed
         }
 
         def find(name: str, seed: int) -> Outcome:
-            return _find(arms[name][seed], runs[0], kept[name, seed])
+            return _find(arms[name][seed], runs[0], score_folders[name, seed])
 
-        unscored = {index: key for index, key in enumerate(kept, 1) if not find(*key).test}
+        unscored = {index: key for index, key in enumerate(score_folders, 1) if not find(*key).test}
         try:
             texts = read_typed(folder / RUNS, _FinishedRuns, ConfigError).texts
         except (FileNotFoundError, ConfigError):
@@ -184,9 +184,9 @@ def compare_runs(
             write_json(folder / RUNS, listed.model_dump())
             for position, (name, seed) in unscored.items():
                 run = arms[name][seed]
-                note(f"[{position}/{len(kept)}] {run.path}: scoring the test split")
+                note(f"[{position}/{len(score_folders)}] {run.path}: scoring the test split")
                 scored = score_run(run.path, data, _scored(run, runs[0]), device=device)
-                _keep(scored, run, kept[name, seed])
+                _keep(scored, run, score_folders[name, seed])
         outcomes = {
             (name, PRETRAINING): StageRuns({seed: [find(name, seed)] for seed in by_seed})
             for name, by_seed in arms.items()
@@ -272,26 +272,26 @@ def _scored(run: Recorded, first: Recorded) -> Recipe:
     return run.recipe.model_copy(update={"objective": first.recipe.objective})
 
 
-def _find(run: Recorded, first: Recorded, kept: Path) -> Outcome:
+def _find(run: Recorded, first: Recorded, folder: Path) -> Outcome:
     """Read the test scores of a run from its folder, or from the comparison's."""
     recipe, test = _scored(run, first), None
     if run.recipe.objective == recipe.objective:
         test = read_test(run.path / TEST, recipe)
     if test is None:
         try:
-            is_of_record = read_typed(kept / _SCORED, dict[str, str], ConfigError) == _mark(run)
+            is_of_record = read_typed(folder / _SCORED, dict[str, str], ConfigError) == _mark(run)
         except (FileNotFoundError, ConfigError):
             is_of_record = False
-        test = read_test(kept / TEST, recipe) if is_of_record else None
-    return Outcome(run.path, run.record, test, scored_in=kept if kept.is_dir() else None)
+        test = read_test(folder / TEST, recipe) if is_of_record else None
+    return Outcome(run.path, run.record, test, scored_in=folder if folder.is_dir() else None)
 
 
-def _keep(scored: Scored, run: Recorded, kept: Path) -> None:
-    kept.mkdir(parents=True, exist_ok=True)
+def _keep(scored: Scored, run: Recorded, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     if scored.items is not None:
-        write_items(kept, scored.items, family_of(run.recipe.objective).tables())
-    write_json(kept / TEST, scored.scores)
-    write_json(kept / _SCORED, _mark(run))  # last: then its scores are complete
+        write_items(folder, scored.items, family_of(run.recipe.objective).tables())
+    write_json(folder / TEST, scored.scores)
+    write_json(folder / _SCORED, _mark(run))  # last: then its scores are complete
 
 
 def _mark(run: Recorded) -> dict[str, str]:

@@ -29,7 +29,7 @@ class StagePlan:
     """Its start, in words."""
     arms: tuple[str, ...]
     n_runs: int
-    each: ArmPlan
+    run: ArmPlan
     """Cost of one of them."""
 
 
@@ -120,7 +120,7 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
     """Write the stages, and the total of all runs, as plain values."""
     stages: list[dict[str, Any]] = []
     for plan in plans:
-        arm_plan, hours = plan.each, plan.each.hours
+        arm_plan, hours = plan.run, plan.run.hours
         stages.append(
             {
                 "stage": plan.stage,
@@ -134,7 +134,7 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
                 "disk_bytes": plan.n_runs * arm_plan.scored_bytes,
             }
         )
-    total = total_to_json([(plan.each, plan.n_runs) for plan in plans], resources, jobs, None)
+    total = total_to_json([(plan.run, plan.n_runs) for plan in plans], resources, jobs, None)
     hours_known = [stage["hours"] for stage in stages if stage["hours"] is not None]
     if len(hours_known) == len(plans):
         total["hours"] = sum(hours_known) / total["jobs"]
@@ -152,7 +152,7 @@ def with_stages(plan: BudgetPlan, stages: Sequence[StagePlan], chain: Chain) -> 
         spent[arm.name] = {} if chain.of(arm.name).pretrains else {PRETRAINING: 0.0}
         for stage in stages:
             if arm.name in stage.arms:
-                tokens, per_token = stage.each.tokens, stage.each.flops_per_token
+                tokens, per_token = stage.run.tokens, stage.run.flops_per_token
                 spent[arm.name][stage.stage] = None if tokens is None else float(tokens * per_token)
     arms = []
     for arm in plan.arms:

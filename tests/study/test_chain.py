@@ -352,7 +352,7 @@ def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
         # 6 steps of 4 windows of 48 tokens, and 3 steps of 8 examples.
         tokens = 6 * 4 * 48 if each.stage == PRETRAINING else 3 * 8 * 48
         for arm in each.arms:
-            spent[arm] += tokens * each.each.flops_per_token
+            spent[arm] += tokens * each.run.flops_per_token
     shares = {arm: pytest.approx(spent[arm] / spent["full"] - 1) for arm in ("no texts", "fresh")}
     assert beyond == {"full": None, **shares}
     # Both of the others are pre-trained alike, and what is unknown is left out of both.
