@@ -20,7 +20,6 @@ from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
 from sublayer.objective.supervised.answering import Answerer, check_members, find_members
-from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.heads import AskedSplit, recipe_rule
 from sublayer.objective.supervised.scores import (
     BaselineScores,
@@ -29,6 +28,7 @@ from sublayer.objective.supervised.scores import (
     answer_split,
     report_split,
     task_items,
+    trained_examples,
 )
 from sublayer.runs.inputs import trained_tokenizer
 from sublayer.runs.items import write_items

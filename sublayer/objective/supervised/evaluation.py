@@ -39,6 +39,7 @@ from sublayer.objective.supervised.scores import (
     average_reports,
     part_name,
     report_split,
+    trained_examples,
 )
 from sublayer.system.stages import stage
 from sublayer.tasks.own_table import read_labelled_table, table_of
@@ -49,19 +50,19 @@ from sublayer.tasks.scoring import best_threshold, paired, score, with_threshold
 from sublayer.tasks.task import Example, Prediction, Task
 
 
-def asked_spec(asked: Evaluation) -> TaskSpec:
+def asked_spec(request: Evaluation) -> TaskSpec:
     """Return the tasks and format of a model, with the options of an evaluation.
 
     A model of a task with the same labels is adapted to the requested task, in place. Raises
     ConfigError for a meaningless option, CheckpointError without a tokenizer.
     """
-    text_model = asked.text_model
-    if (name := asked.options.get("task")) is not None:
+    text_model = request.text_model
+    if (name := request.options.get("task")) is not None:
         if name not in TASKS:
             raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
         answer_known(text_model, TASKS[name])
-    spec = _spec(asked)
-    answer = asked.options.get("answer")
+    spec = _spec(request)
+    answer = request.options.get("answer")
     if answer is not None:
         if spec.format != "text":
             raise ConfigError(
@@ -75,7 +76,9 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
             )
         spec = replace(spec, answer=answer)
     if text_model.tokenizer is None:
-        raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
+        raise CheckpointError(
+            f"{request.run} has no tokenizer.json, without which it reads no text"
+        )
     # Without its format's special tokens it cannot read text.
     find_marks(text_model.tokenizer, spec.format)
     return spec
@@ -85,7 +88,7 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
 class TaskScoring:
     """A model's examples to score, in its format, and training examples of baselines."""
 
-    asked: Evaluation
+    request: Evaluation
     spec: TaskSpec
     """The model's, with the options of the evaluation."""
     split: TaskSplit
@@ -95,14 +98,14 @@ class TaskScoring:
 
     def layout(self, split: TaskSplit) -> AskedSplit:
         """Lay out a split that is encoded for the model."""
-        progress = self.asked.progress("answered", "batches")
+        progress = self.request.progress("answered", "batches")
         return asked_of(
-            self.asked.text_model, split, self.spec, self.asked.batch, progress=progress
+            self.request.text_model, split, self.spec, self.request.batch, progress=progress
         )
 
     def answer(self, split: TaskSplit) -> MemberAnswers:
         """Answer a split as a member of an ensemble."""
-        with stage(f"answering by {self.asked.run}"):
+        with stage(f"answering by {self.request.run}"):
             return member_answers(self.layout(split))
 
     def reports(
@@ -113,40 +116,40 @@ class TaskScoring:
         return report_split(self.split, baselines, predictions)
 
 
-def answer_asked(asked: Evaluation) -> tuple[TaskScoring, list[Prediction], float]:
+def answer_asked(request: Evaluation) -> tuple[TaskScoring, list[Prediction], float]:
     """Answer the examples of an evaluation; return answers and mean loss.
 
     Raises ConfigError for an unknown location of files, or a meaningless option, DataError for
     missing and damaged files.
     """
-    scoring = asked_scoring(asked, asked_spec(asked))
+    scoring = asked_scoring(request, asked_spec(request))
     layout = scoring.layout(scoring.split)
     predictions, loss = answer_split(layout)
     cuts = describe_cuts(scoring.split, layout.rule)
     return replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss
 
 
-def asked_scoring(asked: Evaluation, spec: TaskSpec) -> TaskScoring:
+def asked_scoring(request: Evaluation, spec: TaskSpec) -> TaskScoring:
     """Read the examples of an evaluation. Raises as ``answer_asked`` does."""
-    path, recipe = asked.options.get("path"), asked.recipe
-    text_model, own_spec = asked.text_model, _spec(asked)
+    path, recipe = request.options.get("path"), request.recipe
+    text_model, own_spec = request.text_model, _spec(request)
     raw = None if recipe is None else recipe.data.path
     is_own = isinstance(raw, str) and path is not None and resolved(expanded(path)) == resolved(raw)
     notes: list[str] = []
     if path is None or is_own:
-        data = own_data(asked, asked.split)
-        scored = data.valid if asked.split == "valid" else data.test
+        data = own_data(request, request.split)
+        scored = data.valid if request.split == "valid" else data.test
         if path is not None and own_spec.columns:
             notes.append(
                 f"{path} is what it was trained on: scored on the rows that were left for that"
             )
         split = of_tasks(scored)  # type: ignore[arg-type]
-        return TaskScoring(asked, spec, split, trained_examples(data), tuple(notes))
+        return TaskScoring(request, spec, split, trained_examples(data), tuple(notes))
     # All labelled rows of another file or folder, none used in training or selection.
     parts: list[TaskPart] = []
     train: dict[str, Sequence[Example]] = {}
     for task in own_spec.tasks:
-        read, learned = _read(asked, task, path)
+        read, learned = _read(request, task, path)
         if learned is not None:
             train[task.name] = learned.examples
         parts += [unprepared_part(text_model, task, table.examples, table.name) for table in read]
@@ -155,9 +158,9 @@ def asked_scoring(asked: Evaluation, spec: TaskSpec) -> TaskScoring:
         ]
     split = unprepared(text_model, parts, own_spec).split
     by_task: dict[str, list[Example]] = {}
-    if asked.recipe is not None:
+    if request.recipe is not None:
         try:
-            by_task = trained_examples(own_data(asked, "train"))
+            by_task = trained_examples(own_data(request, "train"))
         except DataError as error:
             notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
     for part in parts:
@@ -168,54 +171,49 @@ def asked_scoring(asked: Evaluation, spec: TaskSpec) -> TaskScoring:
                 f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
                 "that it was trained on: too good by that"
             )
-    return TaskScoring(asked, spec, split, {**by_task, **train}, tuple(notes))
+    return TaskScoring(request, spec, split, {**by_task, **train}, tuple(notes))
 
 
-def _spec(asked: Evaluation) -> TaskSpec:
-    assert asked.text_model.task is not None, "the model answers tasks"
-    return asked.text_model.task
+def _spec(request: Evaluation) -> TaskSpec:
+    assert request.text_model.task is not None, "the model answers tasks"
+    return request.text_model.task
 
 
-def own_data(asked: Evaluation, split: str) -> Data:
+def own_data(request: Evaluation, split: str) -> Data:
     """Prepare the examples of a model's run.
 
     Raises ConfigError outside a run, DataError where ``split`` differs from the run's record.
     """
-    if asked.recipe is None:
+    if request.recipe is None:
         raise ConfigError(
-            f"{asked.run} does not belong to a run: name the folder of the tasks' files "
+            f"{request.run} does not belong to a run: name the folder of the tasks' files "
             "(--path); --choose is of runs alone"
         )
-    config, name = asked.recipe.data, asked.options.get("task")
+    config, name = request.recipe.data, request.options.get("task")
     if name is not None:
         config = config.model_copy(update={"tasks": name})
-    tokenizer = asked.text_model.tokenizer
-    data = prepare_tasks(config, objective_of(_spec(asked)), tokenizer=tokenizer, trains=False)
-    recipe = find_recipe(asked.run)
+    tokenizer = request.text_model.tokenizer
+    data = prepare_tasks(config, objective_of(_spec(request)), tokenizer=tokenizer, trains=False)
+    recipe = find_recipe(request.run)
     record = None if recipe is None else read_record(recipe.parent)
     # Another task, on which the model was not trained.
     if record is None or name is not None:
         return data
     if record["data"]["checksums"].get(split) in (None, data.checksums[split]):
         return data
-    asked_tasks = {task.name: task for task in _spec(asked).tasks}
+    asked_tasks = {task.name: task for task in _spec(request).tasks}
     for part in of_tasks(data.train).parts:
         known = asked_tasks.get(part.task.name)
         if known is not None and known.labels != part.task.labels:
             raise DataError(
                 f"the labels in {config.path} are now {named(part.task.labels)}, and those that "
-                f"{asked.run} answers {named(known.labels)}: write these into the file again"
+                f"{request.run} answers {named(known.labels)}: write these into the file again"
             )
     raise DataError(
-        f"the examples of {asked.run} are no longer what it was trained with: restore "
+        f"the examples of {request.run} are no longer what it was trained with: restore "
         f"{config.path}, or score a copy of it, under another name, by --path: all of its rows "
         "that have a label"
     )
-
-
-def trained_examples(data: Data) -> dict[str, list[Example]]:
-    """Return the examples of training, by task."""
-    return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
 
 
 _HANDED_IN = (
@@ -223,19 +221,19 @@ _HANDED_IN = (
 )
 
 
-def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
+def _read(request: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
     """Read a file of a task, or the development sets of a folder, and the training set beside.
 
     The latter is None where there is none. Raises DataError where no row has a label.
     """
-    columns = _spec(asked).columns
+    columns = _spec(request).columns
     if columns:
         # Undivided rows need no groups.
         needed = {role: columns[role] for role in columns if role not in ("group", "id")}
         return [read_labelled_table(table_of(path, needed), task)], None
     if task.name not in TASKS:
         raise ConfigError(
-            f"{asked.run} answers {task.name}, of which there are no files: name a task that has "
+            f"{request.run} answers {task.name}, of which there are no files: name a task that has "
             "the same labels (--task)"
         )
     location = expanded(path)
@@ -282,22 +280,24 @@ def check_same_rows(
 
 
 def compare_with(
-    asked: Evaluation, split: TaskSplit, predictions: Sequence[Prediction], against: Path
+    request: Evaluation, split: TaskSplit, predictions: Sequence[Prediction], against: Path
 ) -> dict[str, Any]:
     """Compare two models' answers to the same examples, by common task.
 
     Raises ConfigError without a common task, DataError for different examples.
     """
-    text_model = load(against, device=asked.model.embedding.weight.device)
+    text_model = load(against, device=request.model.embedding.weight.device)
     if text_model.task is None:
         raise ConfigError(f"{against} answers no task: name a fine-tuned model")
     recipe = find_recipe(against)
     run_recipe = None if recipe is None else read_run_recipe(recipe)
-    options = {name: value for name, value in asked.options.items() if name != "against"}
+    options = {name: value for name, value in request.options.items() if name != "against"}
     if text_model.task.format != "text":
         options.pop("answer", None)
-    request = replace(asked, run=against, text_model=text_model, recipe=run_recipe, options=options)
-    theirs, their_predictions, _ = answer_asked(request)
+    other_request = replace(
+        request, run=against, text_model=text_model, recipe=run_recipe, options=options
+    )
+    theirs, their_predictions, _ = answer_asked(other_request)
     others = {
         (part.task.name, part.published): (part, answers)
         for part, answers in theirs.split.by_part(their_predictions)
@@ -307,7 +307,7 @@ def compare_with(
         if (part.task.name, part.published) not in others:
             continue
         other, other_own = others[part.task.name, part.published]
-        check_same_rows(asked.run, part, against, other)
+        check_same_rows(request.run, part, against, other)
         comparison = paired(part.examples, ours, other_own, part.task.metrics)
         tasks.append(
             {
@@ -324,39 +324,41 @@ def compare_with(
             for side in (theirs.split, split)
         ]
         raise ConfigError(
-            f"{against} answers {titles[0]}, and {asked.run} {titles[1]}: compare models of one "
+            f"{against} answers {titles[0]}, and {request.run} {titles[1]}: compare models of one "
             "task"
         )
     return {"run": str(against), "tasks": tasks}
 
 
-def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
+def evaluate_tasks(request: Evaluation) -> dict[str, Any]:
     """Score the published development set, held-out examples, or another file or folder.
 
     Includes baselines, where they have training examples, and the comparison with ``against``, if
     given. Raises as ``answer_asked`` and ``compare_with`` do.
     """
-    scoring, predictions, loss = answer_asked(asked)
-    against = asked.options.get("against")
-    compared = None if against is None else compare_with(asked, scoring.split, predictions, against)
+    scoring, predictions, loss = answer_asked(request)
+    against = request.options.get("against")
+    compared = (
+        None if against is None else compare_with(request, scoring.split, predictions, against)
+    )
     reports = scoring.reports(predictions)
     result = {
         "tasks": [report.to_json() for report in reports],
         "averages": average_reports(reports),
         "loss": loss,
-        "selected_by": selected_by(asked),
-        "part": asked.split,
+        "selected_by": selected_by(request),
+        "part": request.split,
         "notes": list(scoring.notes),
-        "run": str(asked.run),
+        "run": str(request.run),
     }
     return result if compared is None else {**result, "against": compared}
 
 
-def selected_by(asked: Evaluation) -> str | None:
+def selected_by(request: Evaluation) -> str | None:
     """Return what selected a run's checkpoint: last, held-out or dev; None outside a run."""
-    if asked.recipe is None:
+    if request.recipe is None:
         return None
-    return "last" if asked.recipe.train.best_by == "last" else asked.recipe.data.select
+    return "last" if request.recipe.train.best_by == "last" else request.recipe.data.select
 
 
 Choice = tuple[tuple[int, ...], float, int, list[tuple[int, float]]]
@@ -432,7 +434,7 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
             {
                 "run": names[number],
                 "is_member": number in members,
-                "selected_by": selected_by(run.asked),
+                "selected_by": selected_by(run.request),
                 "tasks": tasks,
             }
         )
@@ -454,16 +456,16 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
 
 def _check_same(runs: Sequence[TaskScoring], splits: Sequence[TaskSplit], what: str) -> None:
     """Raise DataError where runs have other rows than the first."""
-    first = runs[0].asked.run
+    first = runs[0].request.run
     sets, *others = ([f"{p.task.name} {p.published}" for p in split.parts] for split in splits)
     for run, split, names in zip(runs[1:], splits[1:], others, strict=True):
         if names != sets:
             raise DataError(
-                f"{run.asked.run} {what} {', '.join(names)}, and {first} {', '.join(sets)}: take "
+                f"{run.request.run} {what} {', '.join(names)}, and {first} {', '.join(sets)}: take "
                 "models of the same data, in the same order"
             )
         for part, other in zip(splits[0].parts, split.parts, strict=True):
-            check_same_rows(first, part, run.asked.run, other, what)
+            check_same_rows(first, part, run.request.run, other, what)
 
 
 class UnseenRows:
@@ -520,11 +522,11 @@ def _choose(
     """Select members on held-out rows; return them, the best threshold, and the selection."""
     held = []
     for run in runs:
-        data = own_data(run.asked, "valid")
+        data = own_data(run.request, "valid")
         assert data.valid is not None, "tasks hold examples out"
         held.append(of_tasks(data.valid))
     _check_same(runs, held, "held out")
-    rows = UnseenRows(held[0].parts, runs[0].split.parts, runs[0].asked.run)
+    rows = UnseenRows(held[0].parts, runs[0].split.parts, runs[0].request.run)
     answers = [run.answer(split) for run, split in zip(runs, held, strict=True)]
 
     def scored(members: Sequence[int]) -> tuple[float, float | None]:

@@ -13,6 +13,7 @@ import numpy as np
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.counts import count
+from sublayer.data.prepare import Data
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.items import Digest, Items, ItemTable
@@ -111,6 +112,11 @@ def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
 def name_part(task: str, published: str, n_parts: int) -> str:
     """Name a part of a task with ``n_parts`` parts."""
     return f"{task}_{published.removeprefix('dev_')}" if n_parts > 1 else task
+
+
+def trained_examples(data: Data) -> dict[str, list[Example]]:
+    """Return the examples of training, by task."""
+    return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
 
 
 class BaselineScores:

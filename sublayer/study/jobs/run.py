@@ -28,8 +28,12 @@ from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores, describe_valid
 from sublayer.objective.supervised.answering import answer_together
-from sublayer.objective.supervised.evaluation import trained_examples
-from sublayer.objective.supervised.scores import BaselineScores, report_split, task_items
+from sublayer.objective.supervised.scores import (
+    BaselineScores,
+    report_split,
+    task_items,
+    trained_examples,
+)
 from sublayer.runs.finetuning import SCORES, finetune_seed
 from sublayer.runs.folder import ENSEMBLE
 from sublayer.runs.items import read_items, write_items

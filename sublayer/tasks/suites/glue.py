@@ -1,4 +1,4 @@
-"""GLUE: nine tasks and a diagnostic set; SNLI and SciTail, whose files are tables of columns too.
+"""GLUE: nine tasks and a diagnostic set; SNLI and SciTail, other sets of inference.
 
 Sources: Wang et al. 2018 (1804.07461); Bowman et al. 2015 (1508.05326); Khot et al. 2018.
 """
@@ -22,7 +22,7 @@ _SUITE = ("glue", "glue_data")
 _DATA = "https://dl.fbaipublicfiles.com/glue/data/"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
 _AVERAGES = ("GLUE", "GLUE without WNLI")
-"""GLUE's leaderboard counts nine tasks, the papers eight."""
+"""Averages of the leaderboard, over nine tasks, and of the papers, over eight."""
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 _MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
@@ -36,7 +36,7 @@ _QUORA = "quora_duplicate_questions.tsv"
 _NO_MAJORITY = "no label that most annotators gave (-)"
 _DIAGNOSTIC = {"ax.tsv": "test", "diagnostic.tsv": "test", "diagnostic-full.tsv": "dev"}
 _ORIGINAL = {"msr_paraphrase_train.txt": "train", "msr_paraphrase_test.txt": "test"}
-"""Splits of MRPC's files as Microsoft published them; GLUE's development set is named by ids."""
+"""Splits of MRPC's original files; pairs of ids select GLUE's development set."""
 _DEV_IDS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 _PAIR_OF_IDS = ("#1 ID", "#2 ID")
 
@@ -256,7 +256,7 @@ GLUE = (
                   is_symmetric=True, numbers=(0.0, 5.0)),
         layout=FileLayout(("STS-B", "sts", "stsbenchmark"), _SUITE),
         label=("score", "label"),
-        # Source: the STS benchmark's own archive, in which some rows end with two licences.
+        # Source: the archive of the STS benchmark, where some rows end with two licences.
         without_header=("genre", "filename", "year", "old_index", "score", "sentence1",
                         "sentence2", "licence1", "licence2"),
         may_end_early=True,
@@ -307,9 +307,9 @@ GLUE = (
                   labels=_ENTAILMENT[::-1]),
         layout=FileLayout(("WNLI",), _SUITE),
         source="sentence1",
-        # As text to text the hypothesis has a noun where the premise has a pronoun. It is only
-        # evaluated, by a model of WSC or DPR. Source: T5's ``wnli_simple``, whose authors checked
-        # it on the development and test sets by hand.
+        # Text to text: the hypothesis's noun in place of the premise's pronoun; evaluated only, by
+        # a model of WSC or DPR. Source: T5's ``wnli_simple``, which its authors checked by hand on
+        # the development and test sets.
         wording=partial(
             Wording, target=_wnli_noun, ranks="", learns="", **marking(_wnli_marked, "pronoun"),
             parts={"sentence1": "Ann told Eve that she won.", "sentence2": "Eve won."},
@@ -323,7 +323,7 @@ GLUE = (
         task=Task("ax", "AX", "glue", "classes", _PREMISE, ("matthews",), labels=_THREE_WAY,
                   splits=("dev", "test"), trained_as="mnli"),
         layout=FileLayout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
-        # Some copies are in the folder of the task that its models train on.
+        # Some copies lie in MNLI's folder, on which models of it are trained.
         beside=FileLayout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=()),
         columns=_INFERENCE,
         label=("Label", "label"),
@@ -362,7 +362,7 @@ NLI = (
         ),
         columns=_TEXTS,
         label=("gold_label", "label"),
-        # Its hypotheses are questions with their answers, each beside several premises.
+        # A hypothesis is a question with its answer, and has several premises.
         source="hypothesis",
         without_header=("premise", "hypothesis", "label"),
         synonyms={"entails": "entailment"},

@@ -543,7 +543,7 @@ SUPERGLUE = (
         layout=FileLayout(("BoolQ",), _SUITE),
         label=("label", "answer"),
         source="passage",
-        # As a pair the question stands before the passage (jiant).
+        # As a pair the question precedes the passage (jiant).
         wording=partial(Wording, pair=("{question}", "{passage}")),
         release=_release("boolq", "BoolQ.zip",
                          "853fbe7922f70c59629f06a39e8d9ca440c3d740e760fd3b87a5ddf3dcba2436"),
@@ -566,7 +566,7 @@ SUPERGLUE = (
                           below=("", "data", "default", "datasets")),
         choices=("choice1", "choice2"),
         source="premise",
-        # It asks with one word: premise and question, then the choice (jiant).
+        # The question is one word, written out: premise and question, then the choice (jiant).
         wording=partial(
             Wording, clean=_copa_texts, pair=("{premise} {question}", "{choice}"), ranks="keys",
             parts={"premise": "premise", "question": "cause"},
@@ -586,8 +586,8 @@ SUPERGLUE = (
         ),
         keys=(frozenset({"passage", "idx", "version"}),
               frozenset({"paragraph", "question", "answer"}), frozenset({"paragraph", "id"})),
-        # As a pair the passage gives way (jiant, which writes the question into the first text), as
-        # a traversal it is like RACE (ours): passage and question, then the answer.
+        # A pair is cut at the end of the passage (jiant, which writes the question into the first
+        # text). A traversal is as RACE's (ours): passage and question, then the answer.
         wording=partial(
             Wording, clean=_multirc_texts, cut="first", read=_multirc_input,
             traversal=("{paragraph} {question}", "{answer}"),
@@ -602,8 +602,8 @@ SUPERGLUE = (
                   ("token_f1", "exact_match")),
         layout=FileLayout(("ReCoRD",), _SUITE),
         keys=(frozenset({"passage", "qas"}), frozenset({"passage", "query", "entities"})),
-        # The query with the entity in its place (jiant); as text to text, the entities are listed,
-        # and each gold answer is written.
+        # The query is filled with the entity (jiant); text to text lists the entities, and has a
+        # row for each gold answer.
         wording=partial(
             Wording, fill=fill_query, pair=("{passage}", "{filled}"), read=_record_input,
             traversal=("{passage}", "{filled}"), ranks="choices", learns="answers", is_free=True,
@@ -631,8 +631,8 @@ SUPERGLUE = (
                   ("accuracy",), labels=_TRUTH),
         layout=FileLayout(("WiC", "WiC_dataset"), _SUITE,
                           own={f"{split}.data.txt": split for split in ("train", "dev", "test")}),
-        # As a pair the word before the first sentence, where no cut takes it (ours: jiant writes it
-        # as a third text); as a traversal three texts (ours).
+        # A pair has the word before the first sentence, safe from cuts (ours: jiant has it as a
+        # third text); a traversal has three texts (ours).
         wording=partial(Wording, pair=("{word} {sentence1}", "{sentence2}")),
         release=_release("wic", "WiC.zip",
                          "ee7e67f4ae9eafbf533780faa198e62167f3cda54256cdf261877be3c0e90900"),
