@@ -443,7 +443,7 @@ def _answer(task: Task, example: Example) -> Prediction:
     # the passage lacks weighs as much as one that it has once.
     words = list(_WORD.finditer(passage))
     counts = Counter(word[0].lower() for word in words)
-    wanted = in_question - {"?"}
+    wanted = sorted(in_question - {"?"})  # sums of weights would follow the order of a set
     weights = {word: float(np.log1p(1 / counts[word])) for word in wanted if counts[word]}
     total = sum(weights.values()) + (len(wanted) - len(weights)) * float(np.log(2))
     sentence: list[re.Match[str]] = []

@@ -1,5 +1,8 @@
 """Baselines; examples held out; metrics against scikit-learn, their errors, models in pairs."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
 
@@ -133,6 +136,28 @@ def test_the_answer_is_a_phrase_of_the_sentence_with_the_questions_words(questio
     (prediction,) = WORDS.predict(TASKS["squad"], [], [_asked(question, passage)])
     assert prediction.text == answer
     assert not answer or passage[prediction.start :].startswith(answer)
+
+
+def test_answers_do_not_follow_the_order_of_a_set():
+    code = """
+from sublayer.tasks.baselines import BASELINES
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.task import Example
+words = "one two three four five six seven".split()
+passage = " ".join(word + " " for n, word in enumerate(words, 1) for _ in range(n))
+fields = {"context": f"{passage}. One two three five.", "question": f"eight {' '.join(words)}?"}
+print(BASELINES["words"].predict(TASKS["squad"], [], [Example("0", fields)]))
+"""
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(outputs) == 1
 
 
 def test_where_questions_may_have_no_answer_the_threshold_is_learned():
