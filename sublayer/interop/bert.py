@@ -49,8 +49,8 @@ from sublayer.interop.foreign_config import (
 from sublayer.interop.tokenizers import (
     ANY_CLASS,
     FILE,
+    as_library,
     library_file,
-    library_of,
     settings_file,
     split_marks,
 )
@@ -311,7 +311,7 @@ class Bert(Family):
         unigram the model itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given,
         nor SentencePiece's BPE.
         """
-        if tokenizer is None or (converted := library_of(tokenizer)) is None:
+        if tokenizer is None or (converted := as_library(tokenizer)) is None:
             return {}
         library, names, files = converted
         more: dict[str, Any] = {}

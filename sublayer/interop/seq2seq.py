@@ -42,10 +42,10 @@ from sublayer.interop.foreign_config import (
 from sublayer.interop.tokenizers import (
     ANY_CLASS,
     FILE,
+    as_library,
     describe_unread,
     has_language_rules,
     library_file,
-    library_of,
     read_translators,
     settings_file,
     split_marks,
@@ -557,7 +557,7 @@ class T5(Family):
             return translator_files(tokenizer, max_len=max_len)
         if tokenizer is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
             return {}
-        converted = library_of(tokenizer)
+        converted = as_library(tokenizer)
         more: dict[str, Any] = {"tokenizer_class": ANY_CLASS}
         if converted is None:
             return {}

@@ -115,7 +115,7 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     return {FILE: content, CONFIG_NAME: settings_file(settings)}
 
 
-def library_of(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:
+def as_library(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:
     """Return the library's equal of a vocabulary, its names, and SentencePiece's file of it.
 
     None for bytes, characters, moses-bpe and SentencePiece's BPE.
@@ -221,7 +221,7 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
             NAMES: json.dumps(numbers, ensure_ascii=False, indent=1).encode() + b"\n",
             CONFIG_NAME: settings_file(settings),
         }
-    if converted := library_of(vocabulary):
+    if converted := as_library(vocabulary):
         library, names, _ = converted
     else:
         assert isinstance(vocabulary, WordBpeTokenizer), "what cannot be given was left out"

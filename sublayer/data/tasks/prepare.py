@@ -142,23 +142,6 @@ def _stem(path: Path) -> str:
     return Path(unpacked_name(path)).stem
 
 
-def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:
-    """Find a task's files in the folder that ``data.path`` names; without one in the cache, or else
-    download them.
-
-    Raises DataError where there are none.
-    """
-    if path is not None and not isinstance(path, str):
-        raise DataError(f"data.path must name the folder of {task.title}'s files: one, not several")
-    located = locate_files(task, path, cache)
-    if not any(name.startswith(("train", "dev")) for name in located):
-        raise DataError(
-            f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer tasks` "
-            "lists what is there, also of a folder"
-        )
-    return TaskFiles(task, located, cache)
-
-
 @dataclass(frozen=True)
 class TableFiles(TaskFiles):
     """The files of a table, which are read at once."""
@@ -221,7 +204,22 @@ def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
     Raises DataError where there are none, and for a table with faults, as ``read_table``.
     """
     if config.task_names != (NAME,):
-        return [task_files(TASKS[name], config.path, cache) for name in config.task_names]
+        # In the folder that data.path names; without one in the cache, or else downloaded.
+        files = []
+        for task in map(TASKS.__getitem__, config.task_names):
+            path: Any = config.path
+            if path is not None and not isinstance(path, str):
+                raise DataError(
+                    f"data.path must name the folder of {task.title}'s files: one, not several"
+                )
+            located = locate_files(task, path, cache)
+            if not any(name.startswith(("train", "dev")) for name in located):
+                raise DataError(
+                    f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer "
+                    "tasks` lists what is there, also of a folder"
+                )
+            files.append(TaskFiles(task, located, cache))
+        return files
     table = own_table(config.path, config.columns)
     with stage(f"reading {table.path}"):
         task, splits = read_table(table)
