@@ -35,7 +35,7 @@ from sublayer.statistics.secondary import (
 )
 from sublayer.study.budget.match import ArmBudget, Budget, Currency, Excess, excess_over
 from sublayer.study.results import ArmResult, Curve, Results, Tuning
-from sublayer.training.log import METRICS, read_metrics
+from sublayer.training.log import METRICS, mean_losses, read_metrics
 
 LOSS = "loss"
 """The metric common to training and evaluations, in nats."""
@@ -54,25 +54,13 @@ def read_curves(
     """
     lines = [line for line in read_metrics(run / METRICS) if line.keys() >= {*_PLACE}]
     valid = [line for line in lines if line["kind"] == "valid"]
-    trained = [line for line in lines if line["kind"] == "train" and LOSS in line]
     watched = sorted({key for line in valid for key in line if WATCHED in key})
     curves = {}
     for name in (*metrics, *watched):
         measured = [(line, line[name]) for line in valid if name in line]
         if measured:
             curves[name] = _curve(seed, measured)
-    means = []
-    begin = 0
-    for line in valid:
-        # A logged line is the mean over the steps since the previous line.
-        total, previous = 0.0, begin
-        for logged in trained:
-            if previous < logged["step"] <= line["step"]:
-                total += logged[LOSS] * (logged["step"] - begin)
-                begin = logged["step"]
-        if begin > previous:
-            means.append((line, total / (begin - previous)))
-        begin = line["step"]
+    means = mean_losses(lines)
     return curves, _curve(seed, means) if means else None
 
 
