@@ -276,7 +276,17 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
         try:
             yield
         finally:
-            _release(descriptor, folder / LOCK)
+            # The lock is removed, unless it is a user's file.
+            path = folder / LOCK
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            content = os.read(descriptor, len(_CONTENT) + 1)  # one more, to tell a longer file
+            if sys.platform == "win32":
+                os.close(descriptor)  # an open file cannot be removed there
+            with suppress(OSError):
+                if content == _CONTENT and stat.S_ISREG(path.lstat().st_mode):
+                    path.unlink()
+            if sys.platform != "win32":
+                os.close(descriptor)
     finally:
         for path in missing:
             with suppress(OSError):  # it is not empty
@@ -380,17 +390,3 @@ def is_at(descriptor: int, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(descriptor), there)
-
-
-def _release(descriptor: int, path: Path) -> None:
-    """Remove the lock, unless it is a user's file."""
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    content = os.read(descriptor, len(_CONTENT) + 1)  # one more, to tell a longer file
-    is_ours = content == _CONTENT
-    if sys.platform == "win32":
-        os.close(descriptor)  # an open file cannot be removed there
-    with suppress(OSError):
-        if is_ours and stat.S_ISREG(path.lstat().st_mode):
-            path.unlink()
-    if sys.platform != "win32":
-        os.close(descriptor)

@@ -4,11 +4,9 @@ A part holds slices of tensors, with their offsets in its header, as written by 
 ``HuggingFaceStorageWriter`` of ``torch.distributed.checkpoint``. A single process can read them.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -86,9 +84,30 @@ PART_PATTERN = "shard-*.safetensors"
 _OFFSETS = "DCP_SHARDING_INFO"
 
 
+class _SliceEntry(Typed):
+    """Description of a slice in a file."""
+
+    saved_offsets: list[Count]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice of a tensor in a file: offset and length along each axis."""
+
+    file: Path
+    starts: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def ends(self) -> list[int]:
+        """Position behind the slice along each axis."""
+        return [start + length for start, length in zip(self.starts, self.shape, strict=True)]
+
+
 @dataclass(frozen=True)
 class StoredTensors:
-    """Location of stored tensors: one file, or else the parts of a folder."""
+    """Stored tensors: those of one file, or else of the parts in a folder."""
 
     whole: Path
     folder: Path
@@ -111,104 +130,82 @@ class StoredTensors:
             return str(self.whole)
         return f"{self.folder}, in {count(len(self.files()), 'part')},"
 
+    def headers(self) -> dict[str, Header]:
+        """Read names, shapes and dtypes of full tensors, without their values.
 
-class _SliceEntry(Typed):
-    """Description of a slice in a file."""
+        Raises CheckpointError where parts do not form full tensors; OSError and SafetensorError as
+        opening a file does.
+        """
+        return {name: self._header(name, pieces) for name, pieces in self._pieces().items()}
 
-    saved_offsets: list[Count]
+    def read(self, *, device: str = "cpu") -> dict[str, Tensor]:
+        """Read full tensors, joined from their parts.
 
+        Raises what ``headers`` does.
+        """
+        if self.is_whole:
+            check_file(self.whole)
+            return load_file(self.whole, device=device)
+        tensors = {}
+        for name, pieces in self._pieces().items():
+            header = self._header(name, pieces)
+            value = torch.empty(header.shape, dtype=header.torch_dtype, device=device)
+            for piece in pieces:
+                region = tuple(map(slice, piece.starts, piece.ends))
+                with safe_open(piece.file, framework="pt") as file:
+                    value[region] = file.get_tensor(name)
+            tensors[name] = value
+        return tensors
 
-@dataclass(frozen=True)
-class _Slice:
-    """A slice of a tensor in a file: offset and length along each axis."""
+    def _pieces(self) -> dict[str, list[_Slice]]:
+        pieces: dict[str, list[_Slice]] = {}
+        for path in self.files():
+            try:
+                check_file(path)
+                with safe_open(path, framework="pt") as file:
+                    # The offset of each slice of a part; none in a file of full tensors.
+                    text = (file.metadata() or {}).get(_OFFSETS, "{}")
+                    described = parse_json(text, str(path), CheckpointError)
+                    offsets = check_typed(
+                        described, dict[str, _SliceEntry], str(path), CheckpointError
+                    )
+                    # The file has keys, but cannot be iterated over.
+                    for name in file.keys():  # noqa: SIM118
+                        part = file.get_slice(name)
+                        shape = tuple(part.get_shape())
+                        starts = (
+                            offsets[name].saved_offsets if name in offsets else [0] * len(shape)
+                        )
+                        piece = _Slice(path, tuple(starts), shape, part.get_dtype())
+                        pieces.setdefault(name, []).append(piece)
+            except (OSError, SafetensorError) as error:
+                if self.is_whole:
+                    raise
+                # Of several files, the error names the one.
+                raise CheckpointError(f"{path} is damaged or cut short ({error})") from None
+        return pieces
 
-    file: Path
-    starts: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: str
-
-
-def read_stored_headers(stored: StoredTensors) -> dict[str, Header]:
-    """Read names, shapes and dtypes of full tensors, without their values.
-
-    Raises CheckpointError where parts do not form full tensors; OSError and SafetensorError as
-    opening a file does.
-    """
-    return {name: _header(name, pieces, stored) for name, pieces in _pieces(stored).items()}
-
-
-def read_stored(stored: StoredTensors, *, device: str = "cpu") -> dict[str, Tensor]:
-    """Read full tensors, joined from their parts.
-
-    Raises what ``read_stored_headers`` does.
-    """
-    if stored.is_whole:
-        check_file(stored.whole)
-        return load_file(stored.whole, device=device)
-    tensors = {}
-    for name, pieces in _pieces(stored).items():
-        header = _header(name, pieces, stored)
-        value = torch.empty(header.shape, dtype=header.torch_dtype, device=device)
-        for piece in pieces:
-            region = tuple(map(slice, piece.starts, _ends(piece)))
-            with safe_open(piece.file, framework="pt") as file:
-                value[region] = file.get_tensor(name)
-        tensors[name] = value
-    return tensors
-
-
-def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
-    pieces: dict[str, list[_Slice]] = {}
-    for path in stored.files():
-        with _opened(path, stored) as file:
-            # The offset of each slice of a part; none in a file of full tensors.
-            text = (file.metadata() or {}).get(_OFFSETS, "{}")
-            described = parse_json(text, str(path), CheckpointError)
-            offsets = check_typed(described, dict[str, _SliceEntry], str(path), CheckpointError)
-            # The file has keys, but cannot be iterated over.
-            for name in file.keys():  # noqa: SIM118
-                part = file.get_slice(name)
-                shape = tuple(part.get_shape())
-                starts = offsets[name].saved_offsets if name in offsets else [0] * len(shape)
-                piece = _Slice(path, tuple(starts), shape, part.get_dtype())
-                pieces.setdefault(name, []).append(piece)
-    return pieces
-
-
-@contextmanager
-def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
-    """Open a file; of several, the error names the one."""
-    try:
-        check_file(path)
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (OSError, SafetensorError) as error:
-        if stored.is_whole:
-            raise
-        raise CheckpointError(f"{path} is damaged or cut short ({error})") from None
-
-
-def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
-    """Return the header of a full tensor; raise CheckpointError where its pieces make none."""
-    first = pieces[0]
-    n_axes = len(first.shape)
-    is_alike = all(
-        len(piece.starts) == len(piece.shape) == n_axes and piece.dtype == first.dtype
-        for piece in pieces
-    )
-    if not is_alike or not _join(pieces):
-        raise CheckpointError(
-            f"{stored.folder} has no whole {name}: a part is missing, or is of another checkpoint"
+    def _header(self, name: str, pieces: list[_Slice]) -> Header:
+        """Return the header of a full tensor; raise CheckpointError where its pieces make none."""
+        first = pieces[0]
+        n_axes = len(first.shape)
+        is_alike = all(
+            len(piece.starts) == len(piece.shape) == n_axes and piece.dtype == first.dtype
+            for piece in pieces
         )
-    if first.dtype not in _DTYPES.values():
-        raise CheckpointError(
-            f"{first.file} has {name} as {first.dtype}: weights are floating-point numbers"
-        )
-    return Header(_whole(pieces), first.dtype)
+        if not is_alike or not _join(pieces):
+            raise CheckpointError(
+                f"{self.folder} has no whole {name}: a part is missing, or is of another checkpoint"
+            )
+        if first.dtype not in _DTYPES.values():
+            raise CheckpointError(
+                f"{first.file} has {name} as {first.dtype}: weights are floating-point numbers"
+            )
+        return Header(_whole(pieces), first.dtype)
 
 
 def _whole(pieces: list[_Slice]) -> list[int]:
-    return [max(ends) for ends in zip(*map(_ends, pieces), strict=True)]
+    return [max(ends) for ends in zip(*(piece.ends for piece in pieces), strict=True)]
 
 
 def _join(pieces: list[_Slice]) -> bool:
@@ -220,10 +217,6 @@ def _join(pieces: list[_Slice]) -> bool:
     ]
     if len(divided) != 1:
         return not divided and len(pieces) == 1
-    edges = sorted((piece.starts[divided[0]], _ends(piece)[divided[0]]) for piece in pieces)
+    edges = sorted((piece.starts[divided[0]], piece.ends[divided[0]]) for piece in pieces)
     starts, ends = zip(*edges, strict=True)
     return starts == (0, *ends[:-1])
-
-
-def _ends(piece: _Slice) -> list[int]:
-    return [start + length for start, length in zip(piece.starts, piece.shape, strict=True)]

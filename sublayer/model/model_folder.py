@@ -28,8 +28,6 @@ from sublayer.files.storage import check_name, new_folder
 from sublayer.files.tensors import (
     PART_PATTERN,
     StoredTensors,
-    read_stored,
-    read_stored_headers,
 )
 from sublayer.model.transformer import Transformer, compose
 from sublayer.system.memory import allocating
@@ -155,7 +153,7 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, d
         stored = stored_weights(folder)
         if not stored.is_whole:
             verify_parts(stored.files())
-        tensors = read_stored(stored, device=device)
+        tensors = stored.read(device=device)
         dtype = computed_dtype(tensors.values())
         weights = {name: usable(f"{path}: {name}", tensors[name], dtype) for name in tensors}
         note = describe_conversion(tensors, dtype)
@@ -210,7 +208,7 @@ def read_config(folder: Path) -> ResolvedModel:
     config = ResolvedModel.model_validate(dict(settings))
     with _reading(folder / WEIGHTS_NAME):
         stored = stored_weights(folder)
-        headers = read_stored_headers(stored)
+        headers = stored.headers()
         shapes = {name: header.shape for name, header in headers.items()}
         check_shapes(config, shapes, source=stored.described)
     return config
@@ -286,7 +284,7 @@ def copy_model(original: Path, folder: Path) -> None:
         shutil.copyfile(stored.whole, folder / WEIGHTS_NAME)
         return
     try:
-        save_file(read_stored(stored), folder / WEIGHTS_NAME)
+        save_file(stored.read(), folder / WEIGHTS_NAME)
     except SafetensorError as error:
         raise CheckpointError(f"cannot write {folder / WEIGHTS_NAME}: {error}") from None
 
@@ -310,7 +308,7 @@ def is_copy(folder: Path, original: Path) -> bool:
         return False
     if stored.is_whole:
         return True
-    ours, theirs = read_stored(stored_weights(folder)), read_stored(stored)
+    ours, theirs = stored_weights(folder).read(), stored.read()
     if ours.keys() != theirs.keys():
         return False
     return all(torch.equal(value, theirs[name]) for name, value in ours.items())

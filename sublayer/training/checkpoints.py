@@ -36,7 +36,6 @@ from sublayer.files.tensors import (
     check_headers,
     check_names_and_shapes,
     header_of,
-    read_stored_headers,
 )
 from sublayer.model.model_folder import stored_weights
 from sublayer.model.parameters import named_parameters
@@ -451,7 +450,7 @@ class Snapshots:
 
 def _headers(stored: StoredTensors) -> dict[str, Header]:
     with _reading(stored):
-        return read_stored_headers(stored)
+        return stored.headers()
 
 
 @contextmanager

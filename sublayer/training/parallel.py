@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import CheckpointError
-from sublayer.files.tensors import StoredTensors, read_stored
+from sublayer.files.tensors import StoredTensors
 from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers import WHOLE, Division
@@ -154,7 +154,7 @@ class Alone:
 
         Raises CheckpointError, OSError and SafetensorError.
         """
-        return read_stored(stored)
+        return stored.read()
 
 
 def _write_whole(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -31,7 +31,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from sublayer.config.optimizers import Axes, OptimizerConfig, all_axes
 from sublayer.data.batches import AnyBatch
 from sublayer.errors import CheckpointError
-from sublayer.files.tensors import StoredTensors, read_stored_headers
+from sublayer.files.tensors import StoredTensors
 from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers import Division, Part
@@ -201,7 +201,7 @@ class Sharded(DataParallel):
         Raises CheckpointError, OSError and SafetensorError.
         """
         targets = {}
-        for name, header in read_stored_headers(stored).items():
+        for name, header in stored.headers().items():
             part = self._all[owner(name).parameter].to_local()
             shape = [part.shape[axis] for axis in self._axes(owner(name))]
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)

@@ -13,7 +13,7 @@ from sublayer.errors import CheckpointError, DataError
 from sublayer.files import checkpoints
 from sublayer.files.arrays import dump_arrays, dump_npz, load_arrays
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint, newest_checkpoint
-from sublayer.files.tensors import Header, StoredTensors, read_stored, read_stored_headers
+from sublayer.files.tensors import Header, StoredTensors
 from tests.alterations import state, write_manifest_anew
 from tests.data.releases import write_release
 
@@ -124,15 +124,15 @@ def stored(tmp_path):
 def test_parts_are_put_together_where_there_is_no_whole_file(stored):
     assert (stored.is_whole, stored.described) == (False, f"{stored.folder}, in 2 parts,")
     wide = Header([3, 4], "F32")
-    assert read_stored_headers(stored) == {"wide": wide, "tall": Header([5, 2], "F32")}
-    found = read_stored(stored)
+    assert stored.headers() == {"wide": wide, "tall": Header([5, 2], "F32")}
+    found = stored.read()
     assert torch.equal(found["wide"], WIDE) and torch.equal(found["tall"], TALL)
     save_file({"wide": -WIDE}, stored.whole)
     assert stored.is_whole and stored.described == str(stored.whole)
-    assert read_stored(stored)["wide"].tolist() == (-WIDE).tolist()
-    assert read_stored_headers(stored) == {"wide": wide}
+    assert stored.read()["wide"].tolist() == (-WIDE).tolist()
+    assert stored.headers() == {"wide": wide}
     with pytest.raises(FileNotFoundError):
-        read_stored(StoredTensors(stored.folder / "other.safetensors", stored.folder / "none"))
+        StoredTensors(stored.folder / "other.safetensors", stored.folder / "none").read()
 
 
 @pytest.mark.parametrize("name, slices, message", [
@@ -145,7 +145,7 @@ def test_parts_are_put_together_where_there_is_no_whole_file(stored):
 def test_slices_that_make_no_weights_are_refused(stored, name, slices, message):
     for number, part in enumerate(slices, 1):
         write_part(stored.folder, number, **{name: part})
-    for read in (read_stored_headers, read_stored):
+    for read in (StoredTensors.headers, StoredTensors.read):
         with pytest.raises(CheckpointError, match=message):
             read(stored)
 
@@ -154,10 +154,10 @@ def test_a_damaged_part_is_named(stored):
     path, second = sorted(stored.folder.glob("shard-*"))
     save_file({"wide": WIDE}, path, metadata={"DCP_SHARDING_INFO": '{"wide": {}}'})
     with pytest.raises(CheckpointError, match=r"shard-00001\S+ "):
-        read_stored(stored)
+        stored.read()
     save_file({"wide": WIDE}, path)
     second.write_bytes(second.read_bytes()[:-1])
-    for read in (read_stored_headers, read_stored):
+    for read in (StoredTensors.headers, StoredTensors.read):
         with pytest.raises(CheckpointError, match=r"shard-00002\S+ is damaged or cut short"):
             read(stored)
 

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 import sublayer
 from sublayer.cli import main as cli
 from sublayer.errors import ConfigError
-from sublayer.files.tensors import read_stored
 from sublayer.study.collect import results_of_folder
 from sublayer.training.checkpoints import stored_model
 from tests.golden.core import digest, kind
@@ -108,7 +107,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_stopped_run_goes_on_and_ends_as_the_unbroken_one(name: str, old: Copy) -> None:
     stopped, unbroken = old(f"{name}/stopped"), OLD / name / "finished"
-    midway = read_stored(stored_model(stopped / "checkpoints" / "step-00000003"))
+    midway = stored_model(stopped / "checkpoints" / "step-00000003").read()
     ended = weights_of(unbroken)
     moved = [float((ended[each] - midway[each]).abs().max()) for each in ended]
     assert max(moved) > 100 * TOLERANCE

@@ -21,7 +21,7 @@ from sublayer.config.optimizers import (
     SgdConfig,
 )
 from sublayer.errors import CheckpointError
-from sublayer.files.tensors import StoredTensors, read_stored_headers
+from sublayer.files.tensors import StoredTensors
 from sublayer.model.parameters import parameter_roles
 from sublayer.objective.families import family_of
 from sublayer.training import optimizers
@@ -71,7 +71,7 @@ FACTORED, ROW = TABLES["factored"], "exp_avg_sq_row"
 
 
 def check(config, parameters, path):
-    headers = read_stored_headers(StoredTensors(path, path.parent))
+    headers = StoredTensors(path, path.parent).headers()
     check_state(config, parameters, ROLES, headers, path)
 
 

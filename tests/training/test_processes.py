@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from sublayer.api.run import load
 from sublayer.errors import CheckpointError, ConfigError, Preempted, SaidElsewhere, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.files.tensors import StoredTensors, read_stored
+from sublayer.files.tensors import StoredTensors
 from sublayer.runs.run import train_run
 from sublayer.training import world as joined_world
 from sublayer.training.checkpoints import stored_model, stored_training
@@ -209,7 +209,7 @@ def test_runs_of_two_processes_are_resumed_by_four(trained, mode, name):
 
 def assert_same_bits(ours, theirs):
     for stored in (stored_model, stored_training):
-        assert_close(read_stored(stored(theirs)), read_stored(stored(ours)), rtol=0, atol=0)
+        assert_close(stored(theirs).read(), stored(ours).read(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", MOVED_PARTS)
@@ -219,7 +219,7 @@ def test_parts_of_weights_are_drawn_saved_and_read_as_those_of_one_process(train
     assert_same_bits(*(checkpoint_path(folder / "checkpoints", 0) for folder in folders))
     saved = last_checkpoint(trained.in_two() / "parts" / name)
     assert not stored_model(saved).is_whole
-    assert_close(dict(load(saved).state_dict()), read_stored(stored_model(saved)), rtol=0, atol=0)
+    assert_close(dict(load(saved).state_dict()), stored_model(saved).read(), rtol=0, atol=0)
     save_again(trained.task(PARTS[name], restore=str(saved), into=str(tmp_path / "again")))
     for again in (tmp_path / "again", trained.in_four() / "again" / name):
         assert_same_bits(saved, last_checkpoint(again))
