@@ -565,10 +565,17 @@ def find_sources(
     """
     if path is not None and INTRINSIC in source_names(corpus):
         return (Source(INTRINSIC, read_passages(source_names(path), cache)),)
-    texts = [replace(_read(name, cache, reading), weight=weight) for name, weight in _entries(path)]
-    texts += [
-        replace(CORPORA[name](cache, reading), weight=weight) for name, weight in _entries(corpus)
-    ]
+    texts: list[Source] = []
+    for name, weight in _entries(path):
+        folder = expanded(name)
+        if folder.is_file() and is_tar(folder):
+            folder = extract_release(folder, cache)
+        if release := find_release(folder):
+            texts.append(Source(name, published=read_release(release, cache), weight=weight))
+        else:
+            texts.append(Source(name, read_documents(name, cache, reading), weight=weight))
+    for name, weight in _entries(corpus):
+        texts.append(replace(CORPORA[name](cache, reading), weight=weight))
     if not texts:
         raise ConfigError(
             f"there is no text: give data.path, or data.corpus as one of {', '.join(CORPORA)}"
@@ -580,16 +587,6 @@ def _entries(sources: Sources | None) -> list[tuple[str, float | None]]:
     if isinstance(sources, dict):
         return list(sources.items())
     return [(name, None) for name in source_names(sources)]
-
-
-def _read(name: str, cache: Path, reading: Reading) -> Source:
-    path = expanded(name)
-    if path.is_file() and is_tar(path):
-        path = extract_release(path, cache)
-    release = find_release(path)
-    if release is not None:
-        return Source(name, published=read_release(release, cache))
-    return Source(name, read_documents(name, cache, reading))
 
 
 def _without_path(cache: Path, reading: Reading) -> Source:

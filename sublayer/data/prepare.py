@@ -524,7 +524,7 @@ def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenize
     if config.is_parallel:
         languages = ["as written", *(side.content() for side in sides_of(config))]
     letters = config.letter_rules()
-    asked: dict[str, Sequence[Any] | None] = {
+    settings: dict[str, Sequence[Any] | None] = {
         "sentinels": [config.sentinels] if config.sentinels else None,
         "merges": None if config.merges is None else [config.merges],
         "letters": [letters, 1]
@@ -534,7 +534,7 @@ def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenize
         "special_tokens": None if config.special_tokens is None else [config.special_tokens],
     }
     identity = [VERSION, kind, config.vocab_size, trainer_version(kind), text, *languages]
-    identity += [[name, *values] for name, values in asked.items() if values is not None]
+    identity += [[name, *values] for name, values in settings.items() if values is not None]
     training = TrainingText(texts.ranges("train"), kind, texts.sentences)
     path = cache / "tokenizers" / f"{content_key(*identity, *training.identity)}.json"
     # Read back, so that fresh and cached tokenizers are identical.
@@ -629,8 +629,11 @@ def _split(
         )
     whose = shown or f"{' and '.join(names)}, {name} split"
     note_losses(whose, samples_of(texts.ranges(name), texts.sentences), tokenizer, trains=trains)
-    given = [source.weight for source in texts.sources(name) if name == "train"]
-    weights = tuple(weight for weight in given if weight is not None)
+    weights = tuple(
+        source.weight
+        for source in texts.sources(name)
+        if name == "train" and source.weight is not None
+    )
     # The texts that were located here are read, and not searched for again.
     is_pairs = texts.sentences == "pair"
     return Split(
@@ -688,11 +691,11 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
         else:
             unknown[word] = n_times * max(1, len(word) - len(decoded))
     n_characters = sum(len(word) * n_times for word, n_times in words.items())
-    known = 1 - unknown.total() / max(1, n_characters)
-    if known < _KNOWN:
+    known_share = 1 - unknown.total() / max(1, n_characters)
+    if known_share < _KNOWN:
         first = ", ".join(word[:_SHOWN_CHARACTERS] for word, _ in unknown.most_common(3))
         note(
-            f"{shown}: the {tokenizer.kind} tokenizer knows {known:.1%} of the characters: "
+            f"{shown}: the {tokenizer.kind} tokenizer knows {known_share:.1%} of the characters: "
             f"others, as in {first}, are one unknown id. A larger vocabulary that is trained on "
             "such text, or data.tokenizer = bytes or bpe, knows them"
         )

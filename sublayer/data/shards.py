@@ -699,15 +699,15 @@ def _encode(
 
 def note_unfinished(path: Path) -> None:
     """Note unfinished preparations of other texts in the folder of ``path``."""
-    kept = [
+    unfinished = [
         folder.name
         for folder in sorted(path.parent.glob("*.unfinished"))
         if not folder.name.startswith(f"{path.name}.") and not is_held(folder)
     ]
-    if kept:
-        n_others = len(kept) - _MOST_NAMED
+    if unfinished:
+        n_others = len(unfinished) - _MOST_NAMED
         others = [f"and {count(n_others, 'other')}"] if n_others > 0 else []
         note(
             f"{path.parent} keeps what was stopped or is of a text that changed: "
-            f"{', '.join(kept[:_MOST_NAMED] + others)}. Delete what will not be gone on with"
+            f"{', '.join(unfinished[:_MOST_NAMED] + others)}. Delete what will not be gone on with"
         )

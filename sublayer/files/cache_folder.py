@@ -134,11 +134,11 @@ def remembered(
     if status.st_size < (_LARGE_BYTES if least is None else least):
         return compute(path)
     key = content_key(str(resolved(path)), status.st_size, status.st_mtime_ns)
-    known = cache / kind / key
+    cached = cache / kind / key
     with suppress(OSError, ValueError):
-        return json.loads(known.read_bytes())
+        return json.loads(cached.read_bytes())
     value = compute(path)
-    with replacing(known) as file:
+    with replacing(cached) as file:
         file.write(json.dumps(value).encode())
     return value
 

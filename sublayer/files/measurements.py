@@ -65,8 +65,8 @@ def recall(key: str, n_values: int) -> Measurement | None:
     They are valid only for the same processor, cores, PyTorch release and environment variables.
     None where they are missing, unreadable or of another number.
     """
-    known = _read(_path()).get(_full(key))
-    return None if known is None or len(known.values) != n_values else known
+    cached = _read(_path()).get(_full(key))
+    return None if cached is None or len(cached.values) != n_values else cached
 
 
 def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measurement:
@@ -76,13 +76,13 @@ def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measure
     """
     taken = Measurement(tuple(map(float, values)), clock())
     path = _path()
-    others = {name: known for name, known in _read(path).items() if name != _full(key)}
+    others = {name: other for name, other in _read(path).items() if name != _full(key)}
     newest = sorted(others, key=lambda name: others[name].at)[1 - _MOST :]
-    kept = {name: asdict(others[name]) for name in newest} | {_full(key): asdict(taken)}
+    content = {name: asdict(others[name]) for name in newest} | {_full(key): asdict(taken)}
     # A measurement serves this process even where it cannot be cached.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(kept, indent=1) + "\n")
+        write_file(path, json.dumps(content, indent=1) + "\n")
     return taken
 
 

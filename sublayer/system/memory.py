@@ -48,10 +48,10 @@ def total_memory() -> int | None:
     The installed memory or a container's limit, at most what ``ulimit -v`` leaves.
     """
     limits = [_installed(), *(_number(folder / limit) for folder, limit, _, _ in _GROUPS)]
-    known = [limit for limit in limits if limit]
-    if not known:
+    bounds = [limit for limit in limits if limit]
+    if not bounds:
         return None
-    total = min(known) + (_meminfo("SwapTotal:") or 0)
+    total = min(bounds) + (_meminfo("SwapTotal:") or 0)
     ulimit = _own_limit()
     return total if ulimit is None else min(total, ulimit)
 

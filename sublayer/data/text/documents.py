@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar, overload
@@ -214,18 +215,10 @@ def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
 
     A document's position is its first row; empty rows count, and have no line.
     """
-    run: list[tuple[int, bytes]] = []
-    for number, text in rows:
-        run.append((number, b" ".join(text[:].split())))
-        if len(run) == ROWS_PER_DOCUMENT:
-            yield _joined(run)
-            run = []
-    if run:
-        yield _joined(run)
-
-
-def _joined(run: list[tuple[int, bytes]]) -> RawDocument:
-    return run[0][0], b"\n".join(text for _, text in run if text) + b"\n"
+    rest = iter(rows)
+    while run := list(islice(rest, ROWS_PER_DOCUMENT)):
+        lines = (b" ".join(text[:].split()) for _, text in run)
+        yield run[0][0], b"\n".join(filter(None, lines)) + b"\n"
 
 
 def read_kind(
@@ -282,12 +275,12 @@ class HubSet:
         Raises DataError where that is not possible, or datasets is not installed.
         """
         datasets = extra_module("datasets", "data sets of the hub")
-        known = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
+        failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
         try:
             return datasets.load_dataset(
                 self.name, self.config, split=self.split, revision=self.revision
             )
-        except known as error:
+        except failures as error:
             on_one_line = " ".join(str(error).split())
             reason = on_one_line[:200] or type(error).__name__
             raise DataError(
@@ -319,7 +312,6 @@ def parse_hub(entry: str) -> HubSet:
 
 _DIGEST_BYTES = 32
 _NUMBER_BYTES = 8
-_COPIED_BYTES = 1 << 20
 
 Item = TypeVar("Item")
 Origin = tuple[str, Callable[[], Iterator[RawDocument]]]
@@ -520,7 +512,7 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_bl
                 sys.stderr.write(note)
         for column in columns:
             column.seek(0)
-        _, crc32 = pack.write_columns(*(iter(partial(c.read, _COPIED_BYTES), b"") for c in columns))
+        _, crc32 = pack.write_columns(*(iter(partial(c.read, _BLOCK_BYTES), b"") for c in columns))
         pack.close(
             {
                 "n_bytes": pack.n_bytes,
