@@ -419,23 +419,19 @@ def _encode_ahead(
     for shard in shards:
         path = folder / f"{shard.number:06d}.shard"
         wait = None
-        if not _holds(path, shard.text):
+        try:
+            part = _Part(path)
+            check_bytes(path, 0, part.meta["n_id_bytes"], part.meta["crc32"])
+            part.columns()
+            is_encoded = part.text == shard.text != TextSum()
+        except (OSError, ValueError, KeyError, TypeError):
+            is_encoded = False
+        if not is_encoded:
             wait = encode(path, shard.pieces)
         submitted.append((shard, path, wait))
         if len(submitted) > n_ahead:
             yield submitted.popleft()
     yield from submitted
-
-
-def _holds(path: Path, text: TextSum) -> bool:
-    """Check whether a valid file holds the ids of this text."""
-    try:
-        part = _Part(path)
-        check_bytes(path, 0, part.meta["n_id_bytes"], part.meta["crc32"])
-        part.columns()
-        return part.text == text != TextSum()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 class _Part:

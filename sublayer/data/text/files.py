@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sublayer.counts import count
 from sublayer.errors import DataError
@@ -344,7 +344,17 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         if rule == "csv":
             first = next((dict(record.values) for record in read_records(path, suffix)), None)
         else:
-            first = _first_of_json(start.decode("utf-8", "replace"))
+            text = start.decode("utf-8", "replace")
+            line, _, rest = text.partition("\n")
+            if text.startswith("["):
+                # The first member of a list, unless each line is a list, of which none is read.
+                has_more = False
+                with suppress(ValueError):
+                    has_more = bool(json.loads(line) and rest.strip())
+                first = None if has_more else json.JSONDecoder().raw_decode(text[1:].lstrip())[0]
+            else:
+                first = json.loads(line)
+                first = first if isinstance(first, dict) else None
     except DataError:  # who reads the table names the fault
         return None
     except (ValueError, RecursionError):
@@ -367,19 +377,6 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         f"{path} holds records, read as they are, names of fields and marks too: {setting} reads "
         "the texts alone"
     )
-
-
-def _first_of_json(text: str) -> Any:
-    """Parse the first line, or the first member of a list; raise ValueError where it is neither."""
-    line, _, rest = text.partition("\n")
-    if not text.startswith("["):
-        first = json.loads(line)
-        return first if isinstance(first, dict) else None
-    with suppress(ValueError):
-        if json.loads(line) and rest.strip():
-            return None  # lines of lists, of which none is read
-    first, _ = json.JSONDecoder().raw_decode(text[1:].lstrip())
-    return first
 
 
 BOM = codecs.BOM_UTF8
