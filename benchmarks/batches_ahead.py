@@ -27,8 +27,7 @@ from turns import Contestant, take_turns
 
 from sublayer.config.load import load_recipe
 from sublayer.model.estimates import Precision
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.system.machine import wait_for
 from sublayer.training.step import Ahead, Preparation, TrainStep
 from sublayer.training.world import World

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.model.estimates import Precision
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World
 

@@ -22,8 +22,7 @@ from sublayer.config.finetune import load_finetune
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.data.tasks.batches import TaskSplit, of_tasks
 from sublayer.model.estimates import Precision
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.training.world import World
 
 PEER = "transformers BERT"

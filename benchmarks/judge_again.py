@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.evaluation.items import Metric
 from sublayer.judging.folders import RunItems, read_comparison_items
-from sublayer.objective.families import KINDS, family
-from sublayer.objective.metric import Metric
+from sublayer.objective.family import KINDS, family
 from sublayer.statistics.difference import Difference, Judgement
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import Looks, judge_looks

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.decode import packed_linear
+from sublayer.decode import step
 from sublayer.model import blocks
 from sublayer.model.context import Context, Layout
 from sublayer.model.kernels import attention, elementwise
@@ -87,14 +87,14 @@ def products(shape: tuple[int, int], n_rows: int, n_bytes: int) -> dict[str, Wor
     x = torch.randn(n_rows, shape[1])
     works: dict[str, Work] = {}
     if n_rows == 1:
-        vectors = [packed_linear.pack_linear(matrix, None, 1) for matrix in matrices]
+        vectors = [step.pack_linear(matrix, None, 1) for matrix in matrices]
         works["vector"] = _in_turn(vectors, x[0])
-    transposed = [packed_linear.transposed(matrix, None) for matrix in matrices]
-    packed = [packed_linear.packed(matrix, None, n_rows) for matrix in matrices]
+    transposed = [step.transposed(matrix, None) for matrix in matrices]
+    packed = [step.packed(matrix, None, n_rows) for matrix in matrices]
     return {**works, "transposed": _in_turn(transposed, x), "packed": _in_turn(packed, x)}
 
 
-def _in_turn(maps: list[packed_linear.PackedLinear], x: Tensor) -> Work:
+def _in_turn(maps: list[step.PackedLinear], x: Tensor) -> Work:
     every = itertools.cycle(maps)
     return lambda: next(every)(x)
 

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from sublayer.config.load import load_recipe
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, Session, assemble, prepare_data
+from sublayer.runs.session import Place, Session, assemble, prepare_data, resolve
 from sublayer.training.world import join_world
 
 

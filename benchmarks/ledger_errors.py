@@ -26,6 +26,7 @@ from report import RESULTS, describe_conditions, keep, result_name
 from scipy.special import stdtr
 from scipy.stats import beta
 
+from sublayer.evaluation.items import Metric
 from sublayer.judging.ledger import (
     ERROR,
     LedgerPlan,
@@ -35,7 +36,6 @@ from sublayer.judging.ledger import (
     open_ledger,
     runs_of,
 )
-from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, arm_less

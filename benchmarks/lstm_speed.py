@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from turns import Contestant, take_turns
 
 from sublayer.config.load import load_recipe
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.system.memory import cores
 from sublayer.training.world import World
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.data.masked import Example, ExampleSource
-from sublayer.objective.families import family
-from sublayer.objective.masked.loss import pair_settings
+from sublayer.objective.family import family
+from sublayer.objective.masked import pair_settings
 
 N_BATCHES = 64
 """Batches that peers have in memory: the first ones of ours, again and again."""

@@ -22,8 +22,7 @@ from sublayer.data.prepare import prepare
 from sublayer.data.sentence_pairs import PairRule, make_pairs
 from sublayer.data.store import Split
 from sublayer.errors import SublayerError
-from sublayer.objective.masked.loss import pair_settings
-from sublayer.objective.masked.scores import PairScore
+from sublayer.objective.masked import PairScore, pair_settings
 
 _WIDTH = 4
 """Tokens of a class of lengths."""

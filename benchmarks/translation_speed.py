@@ -27,8 +27,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.batches import PackedBatch
 from sublayer.data.prepare import Data
 from sublayer.data.translation_batches import TranslationBatches
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.system.memory import cores
 from sublayer.text_model import TextModel
 from sublayer.training.world import World
@@ -144,7 +143,7 @@ def _theirs(
 
 
 def _padding(recipe: Recipe, data: Data) -> float:
-    from sublayer.objective.translation.family import TranslationFamily
+    from sublayer.objective.translation import TranslationFamily
 
     batches = TranslationFamily().batches(recipe, data.train)
     computed = real = 0

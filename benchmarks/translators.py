@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from turns import Contestant
 
-from sublayer.decode.beam import BeamSettings
-from sublayer.decode.translate import tokenizer_of, translate_lines
+from sublayer.decode.beam import BeamSettings, tokenizer_of, translate_lines
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.loading import load
 from sublayer.text_model import TextModel

@@ -6,8 +6,7 @@
 from pathlib import Path
 
 from sublayer.config.load import load_recipe
-from sublayer.diagram.figure import describe
-from sublayer.diagram.svg import draw_svg
+from sublayer.diagram import describe, draw_svg
 
 IMAGES = Path(__file__).parent / "images" / "diagrams"
 RECIPES = (

@@ -23,7 +23,7 @@ from sublayer.files.lines import python_value
 from sublayer.files.storage import held
 from sublayer.files.tensors import StoredTensors
 from sublayer.interop.foreign_config import Content
-from sublayer.runs import lengthening
+from sublayer.runs import resume
 from sublayer.study.stage_recipes import find_keys
 from sublayer.suite.evaluate import _measured
 from sublayer.system.terminal import Stream
@@ -194,7 +194,7 @@ def test_a_suite_that_is_interrupted_or_trained_together_ends(monkeypatch):
 def test_a_damaged_state_leaves_a_run_of_minutes_without_steps(tmp_path, monkeypatch):
     (tmp_path / "checkpoints/step-00000001").mkdir(parents=True)
     (tmp_path / "checkpoints/step-00000001/state.json").write_text("[]")
-    monkeypatch.setattr(lengthening, "run_steps", lambda given, train_tokens: None)
-    monkeypatch.setattr(lengthening, "family_of", lambda objective: Mock())
+    monkeypatch.setattr(resume, "run_steps", lambda given, train_tokens: None)
+    monkeypatch.setattr(resume, "family_of", lambda objective: Mock())
     with pytest.raises(ConfigError, match="state.json .*: give train.steps instead"):
-        lengthening._steps(tmp_path, Having(train=Having(minutes=1), objective=0), Having(train=0))
+        resume._steps(tmp_path, Having(train=Having(minutes=1), objective=0), Having(train=0))

@@ -143,8 +143,7 @@ def inspect_splitting(*runs: PathText, **options: Unpack[InspectionOptions]) -> 
     Without runs, the errors of splittings on equations with known flows.
     """
     models = _models(runs, options)
-    from sublayer.inspection.layer_splitting import draw_layers
-    from sublayer.inspection.splitting import draw_errors, known_errors, leading_terms
+    from sublayer.inspection.splitting import draw_errors, draw_layers, known_errors, leading_terms
     from sublayer.runs.inspections import inspect_splitting as measure
 
     if models:
@@ -201,7 +200,7 @@ def inspect_paths(*runs: PathText, **options: Unpack[InspectionOptions]) -> Foun
             f"--tokens {tokens:,} is not what inspect paths draws: give {_FEWEST_FOLLOWED} to "
             f"{_MOST_FOLLOWED}; a token that is alone is moved by no other"
         )
-    from sublayer.inspection.paths import Panel, draw_paths
+    from sublayer.inspection.states import Panel, draw_paths
     from sublayer.runs import inspections
 
     panels: list[Panel] = []

@@ -154,9 +154,7 @@ def draw(
 
     Its ``repr`` is the drawing in text, its ``svg`` the picture. Raises ConfigError.
     """
-    from sublayer.diagram.figure import describe
-    from sublayer.diagram.svg import draw_svg
-    from sublayer.diagram.text import draw_text
+    from sublayer.diagram import describe, draw_svg, draw_text
 
     file = None if out is None else as_path(out)
     if file is not None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sublayer.decode.gaps import Completion, Filling
-    from sublayer.decode.prompted import Show
-    from sublayer.decode.sample import Sampling
+    from sublayer.decode.sample import Sampling, Show
     from sublayer.objective.supervised.answering import Answerer
     from sublayer.tasks.predicting import NamedPrediction
 
@@ -311,9 +310,8 @@ def generate(
     with stage("starting PyTorch"):
         import torch
 
-        from sublayer.decode.gaps import FillSettings
-        from sublayer.decode.prompted import complete_prompt, continue_prompt
-        from sublayer.decode.sample import Sampling
+        from sublayer.decode.gaps import FillSettings, complete_prompt
+        from sublayer.decode.sample import Sampling, continue_prompt
         from sublayer.model.transformer import Decoder, EncoderDecoder
 
     sampling = _sampling(decoding) or Sampling(1.0, None, None)
@@ -338,7 +336,7 @@ def generate(
         raise ConfigError(
             f"--beam {beam} is of filling gaps, and {path} is a decoder: leave it out"
         )
-    continued = continue_prompt(
+    texts, n_tokens, seconds = continue_prompt(
         text_model,
         path,
         prompt,
@@ -350,7 +348,7 @@ def generate(
         window=window,
         show=show,
     )
-    return Texts(prompt, continued.texts, continued.n_tokens, continued.seconds)
+    return Texts(prompt, texts, n_tokens, seconds)
 
 
 def _sampling(decoding: Decoding) -> "Sampling | None":
@@ -440,9 +438,9 @@ def translate(
         raise ConfigError("a line has a line break in it: give each line by itself")
     with stage("starting PyTorch"):
         from sublayer.config.load import find_recipe, read_run_recipe
-        from sublayer.decode.translate import tokenizer_of, translate_lines
+        from sublayer.decode.beam import tokenizer_of, translate_lines
         from sublayer.model.transformer import EncoderDecoder
-        from sublayer.objective.translation.family import beam_settings
+        from sublayer.objective.translation import beam_settings
 
     path = find_recipe(Path(run))
     given = {name: value for name, value in search.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Beam search: the most probable texts for sources, such as translations, several at a time.
+"""Beam search: the most probable texts for sources, several at a time, and translation of lines.
 
 The rules are fairseq's (0.6.0, with which Macaron Net was tested): of the best ``2 * beam``
 continuations of a sentence, an end that ranks among the first ``beam`` closes a hypothesis, and the
@@ -10,7 +10,7 @@ source in the batch, so that a translation does not depend on its batch.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal
@@ -23,12 +23,22 @@ from torch import Tensor
 
 from sublayer.config.objective import TranslationObjective
 from sublayer.config.table import LARGEST_PENALTY, WIDEST_BEAM
-from sublayer.decode.beam_step import FIRST_LENGTH, BeamCache, BeamStepper
-from sublayer.decode.continuations import Continuations, Continue, best_continuations, log_sum_exp
+from sublayer.data.tokenizers.languages import BilingualTokenizer
+from sublayer.decode.beam_step import (
+    FIRST_LENGTH,
+    BeamCache,
+    BeamStepper,
+    Continuations,
+    Continue,
+    best_continuations,
+    log_sum_exp,
+)
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache, cache_bytes
 from sublayer.model.transformer import Decoder, EncoderDecoder, Transformer
 from sublayer.system.memory import check_memory
+from sublayer.system.stages import stage
+from sublayer.text_model import TextModel
 
 LengthRule = Literal["fairseq", "gnmt"]
 _DEFAULTS = TranslationObjective()
@@ -305,38 +315,16 @@ class _Search:
     def step(self) -> list[tuple[int, list[BeamHypothesis]]]:
         """Extend every hypothesis by a token; return the finished sentences."""
         n_written = list(self._rows.lengths)
-        rows = self._tokens.flatten()  # [R]
-        logits = self._next_logits(rows).to(self._log_p.dtype)  # [R, V]
+        logits = self._next_logits(self._tokens.flatten()).to(self._log_p.dtype)  # [R, V]
         # Before the mask, so that masked ids keep their part of the probability.
         partition = log_sum_exp(logits)
-        self._join_ends(logits)
-        self._mask(logits, n_written)
-        best = self._continuations(logits, partition, self._log_p)
-        is_end = best.tokens == self._end
-        is_possible = np.isfinite(best.log_p)
-        self._close(best, is_end & is_possible, n_written)
-
-        # The best continuing hypotheses first, in order; ends after them.
-        order = np.argsort(is_end, axis=1, kind="stable")
-        order = order[:, : self._settings.beam]  # [N, beam]
-        goes_on = np.take_along_axis(~is_end & is_possible, order, 1)
-        done = self._done(goes_on, n_written)
-        chosen = best.take(order)
-        done += self._given_up(chosen, done)
-        self._advance(chosen, goes_on)
-        return self._finish(done)
-
-    def _join_ends(self, logits: Float[Tensor, "R V"]) -> None:
-        """Merge all ids that end a text into the end: the logsumexp of their logits."""
-        if not self._other_ends:
-            return
-        ends = [self._end, *self._other_ends]
-        joined = logits[:, ends].logsumexp(-1)  # [R]
-        logits[:, self._other_ends] = -torch.inf
-        logits[:, self._end] = joined
-
-    def _mask(self, logits: Float[Tensor, "R V"], n_written: list[int]) -> None:
-        """Mask padding, the end at the first token, and all but the end at the maximum length."""
+        if self._other_ends:
+            # All ids that end a text count as the end.
+            ends = [self._end, *self._other_ends]
+            joined = logits[:, ends].logsumexp(-1)  # [R]
+            logits[:, self._other_ends] = -torch.inf
+            logits[:, self._end] = joined
+        # No padding, no end at the first token, and only the end at the maximum length.
         beam = self._settings.beam
         if self._pad != self._end:
             logits[:, self._pad] = -torch.inf
@@ -350,6 +338,45 @@ class _Search:
                 end_logits = logits[rows, self._end].clone()
                 logits[rows] = -torch.inf
                 logits[rows, self._end] = end_logits
+        best = self._continuations(logits, partition, self._log_p)
+        is_end = best.tokens == self._end
+        is_possible = np.isfinite(best.log_p)
+        self._close(best, is_end & is_possible, n_written)
+
+        # The best continuing hypotheses first, in order; ends after them.
+        order = np.argsort(is_end, axis=1, kind="stable")
+        order = order[:, :beam]  # [N, beam]
+        goes_on = np.take_along_axis(~is_end & is_possible, order, 1)
+        done = self._done(goes_on, n_written)
+        chosen = best.take(order)
+        if self._goes_on is not None:
+            # Hypotheses that are stopped are closed as they are.
+            for slot, sentence in enumerate(self._slots):
+                if sentence is None or slot in done:
+                    continue
+                sentence.written.append(int(chosen.tokens[slot, 0]))
+                if not self._goes_on(sentence.number, sentence.written):
+                    ids = np.array(sentence.written)
+                    log_p = float(chosen.log_p[slot, 0])
+                    score = self._settings.score(log_p, len(ids))
+                    sentence.closed.append(BeamHypothesis(ids, log_p, score))
+                    done.append(slot)
+        # All others are extended; ended ones get probability 0.
+        self._tokens = self._tensor(chosen.tokens)
+        extended = self._tensor(chosen.log_p).to(self._log_p)
+        self._log_p = extended.masked_fill_(self._tensor(~goes_on), -torch.inf)
+        self._rows.advance(self._tensor(chosen.origins))
+        finished = []
+        for slot in done:
+            sentence = self._slots[slot]
+            assert sentence is not None, "a slot that is done has a sentence"
+            best_first = sorted(sentence.closed, key=lambda hyp: hyp.score, reverse=True)
+            finished.append((sentence.number, best_first))
+            self._slots[slot] = None
+        if done:
+            self._rows.free(done)
+            self._log_p[done] = -torch.inf
+        return finished
 
     def _close(self, best: Continuations, is_end: NDArray[np.bool_], n_written: list[int]) -> None:
         """Close hypotheses whose end ranks among the first ``beam`` continuations."""
@@ -375,45 +402,6 @@ class _Search:
             if is_full or is_longest or not goes_on[slot].any():
                 done.append(slot)
         return done
-
-    def _given_up(self, chosen: Continuations, done: list[int]) -> list[int]:
-        """Close hypotheses that ``goes_on`` stops, as they are; return their slots."""
-        if self._goes_on is None:
-            return []
-        given_up = []
-        for slot, sentence in enumerate(self._slots):
-            if sentence is None or slot in done:
-                continue
-            sentence.written.append(int(chosen.tokens[slot, 0]))
-            if not self._goes_on(sentence.number, sentence.written):
-                ids = np.array(sentence.written)
-                log_p = float(chosen.log_p[slot, 0])
-                score = self._settings.score(log_p, len(ids))
-                sentence.closed.append(BeamHypothesis(ids, log_p, score))
-                given_up.append(slot)
-        return given_up
-
-    def _advance(self, chosen: Continuations, goes_on: NDArray[np.bool_]) -> None:
-        """Extend every hypothesis; ended ones get probability 0."""
-        self._tokens = self._tensor(chosen.tokens)
-        is_masked = self._tensor(~goes_on)
-        log_p = self._tensor(chosen.log_p).to(self._log_p)
-        self._log_p = log_p.masked_fill_(is_masked, -torch.inf)
-        self._rows.advance(self._tensor(chosen.origins))
-
-    def _finish(self, done: list[int]) -> list[tuple[int, list[BeamHypothesis]]]:
-        """Empty slots; return their sentences' closed hypotheses, best first."""
-        finished = []
-        for slot in done:
-            sentence = self._slots[slot]
-            assert sentence is not None, "a slot that is done has a sentence"
-            best_first = sorted(sentence.closed, key=lambda hyp: hyp.score, reverse=True)
-            finished.append((sentence.number, best_first))
-            self._slots[slot] = None
-        if done:
-            self._rows.free(done)
-            self._log_p[done] = -torch.inf
-        return finished
 
     def _tensor(self, array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -451,7 +439,12 @@ class _SourceSearch(_Search):
     def admit(self, sources: list[tuple[int, NDArray[np.integer]]]) -> None:
         """Start sentences in free slots; without any, drop unused slots."""
         if not sources:
-            self._shrink()
+            used = [slot for slot, sentence in enumerate(self._slots) if sentence is not None]
+            if used and 2 * len(used) <= len(self._slots):
+                self._slots = [self._slots[slot] for slot in used]
+                self._log_p = self._log_p[used]
+                self._tokens = self._tokens[used]
+                self._cache.keep(used)
             return
         if not self._slots:
             self.make_slots(len(sources))
@@ -481,10 +474,103 @@ class _SourceSearch(_Search):
         mask = None if is_real.all() else self._tensor(is_real)
         return self._tensor(tokens), mask
 
-    def _shrink(self) -> None:
-        used = [slot for slot, sentence in enumerate(self._slots) if sentence is not None]
-        if used and 2 * len(used) <= len(self._slots):
-            self._slots = [self._slots[slot] for slot in used]
-            self._log_p = self._log_p[used]
-            self._tokens = self._tokens[used]
-            self._cache.keep(used)
+
+WINDOW = 2048
+"""Lines that are sorted together."""
+
+
+@dataclass(frozen=True)
+class TranslatedLine:
+    """Hypotheses of a line, best first; none where it was not translated.
+
+    Untranslated lines are empty, or too long for the model.
+    """
+
+    hypotheses: list[BeamHypothesis]
+    n_tokens: int
+    """Tokens of the source, its end included."""
+    n_unknown: int
+    """Tokens that the vocabulary does not know."""
+    is_too_long: bool = False
+    """True where the source has more tokens than the model has positions."""
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of the best hypothesis without its end; empty without hypotheses."""
+        if not self.hypotheses:
+            return np.zeros(0, dtype=np.int64)
+        return self.hypotheses[0].ids
+
+
+def tokenizer_of(text_model: TextModel) -> BilingualTokenizer:
+    """Return a translator's tokenizer.
+
+    Raises ConfigError where it is missing or of another kind.
+    """
+    if not isinstance(text_model.tokenizer, BilingualTokenizer):
+        raise ConfigError(
+            "the model has no tokenizer of two languages: name a run that was trained to translate"
+        )
+    return text_model.tokenizer
+
+
+def translate_lines(
+    text_model: TextModel,
+    lines: Iterable[str],
+    settings: BeamSettings,
+    *,
+    sentences: int = 32,
+    window: int = WINDOW,
+    are_words: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[TranslatedLine]:
+    """Translate lines of text or of space-separated words; yield results in order.
+
+    A line without tokens has no hypotheses; nor has one that exceeds the model's positions, which
+    is marked, never cut. Windows of ``window`` lines are read, sorted by length, then translated,
+    ``sentences`` at a time, which changes speed and memory only. ``progress`` receives the number
+    of translated lines of the window.
+
+    Raises ConfigError where the model has no vocabulary of two languages, and as ``search`` does.
+    """
+    model, tokenizer = text_model.model, tokenizer_of(text_model)
+    assert isinstance(model, EncoderDecoder), "others translate nothing"
+    end_id, pad_id = tokenizer.sep_id, tokenizer.pad_id
+    assert end_id is not None and pad_id is not None, "the vocabulary was checked"
+    starts_with_pad = model.config.decoder_start == "pad"
+    rest = iter(lines)
+    while batch := list(islice(rest, window)):
+        if are_words:
+            encoded = tokenizer.encode_many([line.encode() for line in batch])
+        else:
+            encoded = tokenizer.encode_source(batch)
+        translations = []
+        for ids in encoded:
+            n_tokens = len(ids) + 1
+            n_unknown = 0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum())
+            is_too_long = n_tokens > model.config.max_len
+            translations.append(TranslatedLine([], n_tokens, n_unknown, is_too_long=is_too_long))
+        order = [
+            index
+            for index, translation in enumerate(translations)
+            if translation.n_tokens > 1 and not translation.is_too_long
+        ]
+        order.sort(key=lambda index: -len(encoded[index]))
+        n_done = len(encoded) - len(order)
+        with stage("translating"):
+            results = search(
+                model,
+                (encoded[index] for index in order),
+                settings,
+                end_id=end_id,
+                pad_id=pad_id,
+                start_id=pad_id if starts_with_pad else end_id,
+                sentences=min(sentences, max(1, len(order))),
+            )
+            for number, hypotheses in results:
+                index = order[number]
+                translations[index] = replace(translations[index], hypotheses=hypotheses)
+                n_done += 1
+                if progress is not None:
+                    progress(n_done)
+        yield from translations

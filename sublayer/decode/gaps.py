@@ -5,50 +5,36 @@ Source: Raffel et al. 2020 (1910.10683), sec. 3.1.4.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from sublayer.config.load import find_recipe, read_run_recipe
 from sublayer.counts import count
 from sublayer.data.tasks.figure import special_names
 from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer, sentinel_name, split_at_gaps
 from sublayer.data.tokenizers.languages import BilingualTokenizer
-from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
-from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
-from sublayer.decode.sample import Sampling
+from sublayer.decode.beam import BeamSettings, search
+from sublayer.decode.beam_step import Continue, DrawnContinuations, best_continuations
+from sublayer.decode.sample import Sampling, check_no_gap, encode_prompt, tokenizer_of
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
+from sublayer.system.stages import stage
 from sublayer.text_model import TextModel
 
 _BEFORE = ("\U000f0000".encode(), b".", b"0")
 """Characters that few pieces hold together with the text behind them; the first is unknown."""
 _SHOWN = 32
 """Characters of a sentinel's name that an error shows."""
-
-
-@dataclass(frozen=True)
-class Filling:
-    """A filling of one mask."""
-
-    text: str
-    """The text in the mask's place, without white space around it."""
-    probability: float
-    """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
-    of all that hypotheses of a beam write which fill the gap so, at least."""
-    completed: str
-    """The whole text: by an encoder with the likeliest fillings of all other masks, by a T5 with
-    those that it wrote beside this one."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -69,11 +55,6 @@ class Prompt:
             source += ids
         return source
 
-    @property
-    def begins_with_gap(self) -> bool:
-        """Check whether the encoder's input begins with a sentinel."""
-        return bool(self.sentinels) and not self.ids[0]
-
 
 def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     """Parse a text with gaps marked ``<extra_id_0>``, ``<extra_id_1>`` ...
@@ -86,21 +67,6 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     tokenizer has sentinels; DataError as the tokenizer does.
     """
     parts, names = split_at_gaps(text.encode("utf-8", "surrogateescape"))
-    _check_gaps(names, len(tokenizer.sentinel_ids))
-    ids = [encode_before_gap(tokenizer, parts[0])]
-    ids += [_encode_behind_gap(tokenizer, part.rstrip(b" ")) for part in parts[1:-1]]
-    ids.append(_encode_behind_gap(tokenizer, parts[-1]))
-    texts = [part.decode("utf-8", "surrogateescape") for part in parts]
-    return Prompt(texts, ids, tokenizer.sentinel_ids[: len(names)])
-
-
-def prompt_to_go_on(tokenizer: Tokenizer, text: str) -> Prompt:
-    """Parse a text with one gap, at its end. Raises DataError as the tokenizer does."""
-    ids = encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
-    return Prompt([text, ""], [ids, []], ())
-
-
-def _check_gaps(names: list[str], n_sentinels: int) -> None:
     if not names:
         raise ConfigError(
             "the prompt has no gap, and the model fills gaps: write <extra_id_0> where text is "
@@ -112,11 +78,17 @@ def _check_gaps(names: list[str], n_sentinels: int) -> None:
                 f"the prompt's gap {number + 1} is {name:.{_SHOWN}}: number gaps in their order, "
                 f"this one {sentinel_name(number)}"
             )
+    n_sentinels = len(tokenizer.sentinel_ids)
     if len(names) > n_sentinels:
         raise ConfigError(
             f"the prompt has {count(len(names), 'gap')}, and the model's tokenizer has "
             f"{count(n_sentinels, 'sentinel')}: leave out gaps"
         )
+    ids = [encode_before_gap(tokenizer, parts[0])]
+    ids += [_encode_behind_gap(tokenizer, part.rstrip(b" ")) for part in parts[1:-1]]
+    ids.append(_encode_behind_gap(tokenizer, parts[-1]))
+    texts = [part.decode("utf-8", "surrogateescape") for part in parts]
+    return Prompt(texts, ids, tokenizer.sentinel_ids[: len(names)])
 
 
 def encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
@@ -138,11 +110,12 @@ def _encode_behind_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
         both: list[int] = tokenizer.encode(character + part).tolist()
         if before and both[: len(before)] == before and len(both) > len(before):
             return both[len(before) :]
-    return ids[1:] if len(ids) > 1 and _is_space(tokenizer, ids[0]) else ids
-
-
-def _is_space(tokenizer: Tokenizer, id_: int) -> bool:
-    return id_ not in tokenizer.special_ids and not tokenizer.decode([id_]).strip()
+    begins_with_space = (
+        len(ids) > 1
+        and ids[0] not in tokenizer.special_ids
+        and not tokenizer.decode(ids[:1]).strip()
+    )
+    return ids[1:] if begins_with_space else ids
 
 
 @dataclass(frozen=True)
@@ -200,13 +173,6 @@ class Completion:
     before the first sentinel, or one sentinel twice."""
 
 
-class Filled(NamedTuple):
-    """A completed text, and the position of each gap's text in it."""
-
-    text: str
-    places: list[slice]
-
-
 def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
     """Find each gap's tokens, those after its sentinel; None for a gap whose sentinel is missing.
 
@@ -223,7 +189,8 @@ def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
     for start, end in pairwise(places):
         behind.setdefault(written[start], slice(start + 1, end))
     spans = [behind.get(sentinel) for sentinel in prompt.sentinels]
-    if prompt.begins_with_gap and places[0] > 0:
+    begins_with_gap = bool(prompt.sentinels) and not prompt.ids[0]
+    if begins_with_gap and places[0] > 0:
         return [slice(0, places[0]), *spans[:-1]]
     return spans
 
@@ -240,8 +207,10 @@ def find_unplaced(
     return [id_ for index, id_ in enumerate(written) if index not in placed and id_ not in names]
 
 
-def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]) -> Filled:
-    """Insert the ids of each gap into the prompt's text.
+def complete(
+    tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]
+) -> tuple[str, list[slice]]:
+    """Insert the ids of each gap into the prompt's text; return it and each gap's place in it.
 
     The prompt is unchanged except for whitespace before a gap: none where the tokens begin without
     it, else the prompt's, or the tokens' where the prompt has none.
@@ -263,7 +232,7 @@ def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]
         is_start = not text and not content
         text += content + (after.lstrip() if is_start else after)
         ids += [*fill, *after_ids]
-    return Filled(text, places)
+    return text, places
 
 
 def _divided(tokenizer: Tokenizer, before: Sequence[int], fill: Sequence[int]) -> tuple[str, str]:
@@ -278,27 +247,6 @@ def _divided(tokenizer: Tokenizer, before: Sequence[int], fill: Sequence[int]) -
 
 def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     return tokenizer.decode(ids).decode("utf-8", "replace")
-
-
-def _token_scores(
-    model: EncoderDecoder, source: list[int], first_id: int
-) -> Callable[[list[int]], list[float]]:
-    """Build the function from written ids to the log-probability of each token.
-
-    In nats, given the tokens before. It takes another pass, so that the search keeps no token
-    probabilities.
-    """
-    device = model.embedding.weight.device
-    memory = model.encode(torch.tensor([source], device=device))
-    matrix, bias = model.output_projection()
-
-    def log_p(written: list[int]) -> list[float]:
-        target = torch.tensor([[first_id, *written]], device=device)
-        final = model.hidden(target[:, :-1], Layout.causal(target[:, :-1]), memory=memory).final
-        nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, target[0, 1:]).each
-        return (-nats.double()).tolist()
-
-    return log_p
 
 
 @torch.inference_mode()
@@ -333,7 +281,8 @@ def go_on(
     Returns and raises as ``fill_gaps`` does.
     """
     tokenizer = _tokenizer_of(text_model)
-    prompt = prompt_to_go_on(tokenizer, text)
+    ids = encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
+    prompt = Prompt([text, ""], [ids, []], ())
     return _completions(text_model.model, tokenizer, prompt, settings or FillSettings())
 
 
@@ -379,30 +328,85 @@ def _completions(
         continuations=continuations,
         sentences=settings.n_drawn,
     )
-    log_p = _token_scores(model, [*prompt.source, end_id], first_id)
-    return [
-        _completion(tokenizer, prompt, hypothesis, log_p(hypothesis.ids.tolist()))
-        for _, hypotheses in sorted(results, key=itemgetter(0))
-        for hypothesis in hypotheses
-    ]
+    # Another pass for the probabilities of tokens, of which the search keeps none.
+    memory = model.encode(torch.tensor([[*prompt.source, end_id]], device=device))
+    matrix, bias = model.output_projection()
+    completions = []
+    for hypothesis in chain(*(hypotheses for _, hypotheses in sorted(results, key=itemgetter(0)))):
+        written = hypothesis.ids.tolist()
+        target = torch.tensor([[first_id, *written]], device=device)
+        final = model.hidden(target[:, :-1], Layout.causal(target[:, :-1]), memory=memory).final
+        nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, target[0, 1:]).each
+        log_p = (-nats.double()).tolist()
+        spans = find_fills(written, prompt)
+        fills = [[] if span is None else written[span] for span in spans]
+        text, places = complete(tokenizer, prompt, fills)
+        gaps = []
+        for tokens, fill, place in zip(spans, fills, places, strict=True):
+            score = None if tokens is None else math.fsum(log_p[tokens])
+            gaps.append(Gap(text[place], score, len(fill), place))
+        unplaced = _decode(tokenizer, find_unplaced(written, prompt, spans)).strip()
+        completions.append(Completion(text, gaps, hypothesis.log_p, len(written), unplaced))
+    return completions
 
 
-def _completion(
-    tokenizer: Tokenizer, prompt: Prompt, hypothesis: BeamHypothesis, log_p: Sequence[float]
-) -> Completion:
-    written = hypothesis.ids.tolist()
-    spans = find_fills(written, prompt)
-    fills = [[] if span is None else written[span] for span in spans]
-    filled = complete(tokenizer, prompt, fills)
-    gaps = []
-    for tokens, fill, text_span in zip(spans, fills, filled.places, strict=True):
-        score = None if tokens is None else math.fsum(log_p[tokens])
-        gaps.append(Gap(filled.text[text_span], score, len(fill), text_span))
-    unplaced = _decode(tokenizer, find_unplaced(written, prompt, spans)).strip()
-    return Completion(filled.text, gaps, hypothesis.log_p, len(written), unplaced)
+def complete_prompt(
+    text_model: TextModel, run: Path, prompt: str, settings: FillSettings, n_tokens: int | None
+) -> tuple[list[Completion], float]:
+    """Fill the gaps of a prompt, or continue it with a model without gaps; return the seconds.
+
+    At most ``n_tokens`` are written; None: the target length in training. Raises ConfigError for a
+    translator, for more tokens than the model writes, and for unknown characters.
+    """
+    tokenizer = tokenizer_of(run, text_model)
+    if isinstance(tokenizer, BilingualTokenizer):
+        raise ConfigError(
+            f"{run} is a translator, which completes no text: use `sublayer translate {run}`"
+        )
+    longest = text_model.model.config.max_len - 1
+    if n_tokens is not None and n_tokens > longest:
+        raise ConfigError(
+            f"--tokens {n_tokens} is more than the model writes beside its end, {longest}: "
+            "give fewer"
+        )
+    path = find_recipe(run)
+    most_tokens, knows_gaps = settings.most_tokens, bool(tokenizer.sentinel_ids)
+    if path is not None:
+        recipe = read_run_recipe(path)
+        # The target length in training, which counts the end.
+        most_tokens = recipe.objective.lengths(recipe.data.context).written - 1
+        knows_gaps = recipe.objective.n_sentinels(recipe.data.context) > 0
+    settings = replace(settings, most_tokens=n_tokens or most_tokens)
+    if not knows_gaps:
+        check_no_gap(run, "an encoder-decoder that continues a text", prompt)
+    texts, _ = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
+    for text in texts:  # which refuses unknown characters
+        encode_prompt(tokenizer, text.decode("utf-8", "surrogateescape"))
+    start = time.perf_counter()
+    with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
+        completions = (fill_gaps if knows_gaps else go_on)(text_model, prompt, settings)
+    return completions, time.perf_counter() - start
 
 
 MOST_FILLINGS = 1000
+
+
+@dataclass(frozen=True)
+class Filling:
+    """A filling of one mask."""
+
+    text: str
+    """The text in the mask's place, without white space around it."""
+    probability: float
+    """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
+    of all that hypotheses of a beam write which fill the gap so, at least."""
+    completed: str
+    """The whole text: by an encoder with the likeliest fillings of all other masks, by a T5 with
+    those that it wrote beside this one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
 
 
 def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Filling]]:
@@ -433,28 +437,18 @@ def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Fillin
         )
     if not 1 <= n <= MOST_FILLINGS:
         raise ConfigError(f"{n} fillings cannot be listed: ask for 1 to {MOST_FILLINGS:,}")
-    with evaluating(model):
-        if isinstance(model, EncoderDecoder):
-            return _by_gaps(text_model, tokenizer, text, n)
-        return _by_masks(model, tokenizer, text, n)
-
-
-def _mask_names(tokenizer: Tokenizer) -> re.Pattern[str]:
-    names = {*SPECIAL_NAMES["mask_id"]}
-    if tokenizer.mask_id is not None:
-        names.add(special_names(tokenizer)[tokenizer.mask_id])
-    return re.compile("|".join(map(re.escape, sorted(names))))
-
-
-def _by_gaps(text_model: TextModel, tokenizer: Tokenizer, text: str, n: int) -> list[list[Filling]]:
-    _, given = split_at_gaps(text.encode("utf-8", "surrogateescape"))
-    if not given:
+    if isinstance(model, Encoder):
+        with evaluating(model):
+            return _fill_by_encoder(model, tokenizer, text, n)
+    _, gaps = split_at_gaps(text.encode("utf-8", "surrogateescape"))
+    if not gaps:
         parts = _mask_names(tokenizer).split(text)
         gaps = [sentinel_name(number) for number in range(len(parts) - 1)]
         if not gaps:
             raise ConfigError(_no_mask("<extra_id_0>"))
         text = parts[0] + "".join(map("".join, zip(gaps, parts[1:], strict=True)))
-    completions = fill_gaps(text_model, text, FillSettings(beam=n))
+    with evaluating(model):
+        completions = fill_gaps(text_model, text, FillSettings(beam=n))
     by_gap: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
     for completion in completions:  # the likeliest first
         for fillings, gap in zip(by_gap, completion.gaps, strict=True):
@@ -466,8 +460,17 @@ def _by_gaps(text_model: TextModel, tokenizer: Tokenizer, text: str, n: int) -> 
     return [sorted(of_gap.values(), key=lambda filling: -filling.probability) for of_gap in by_gap]
 
 
+def _mask_names(tokenizer: Tokenizer) -> re.Pattern[str]:
+    names = {*SPECIAL_NAMES["mask_id"]}
+    if tokenizer.mask_id is not None:
+        names.add(special_names(tokenizer)[tokenizer.mask_id])
+    return re.compile("|".join(map(re.escape, sorted(names))))
+
+
 @torch.inference_mode()
-def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[list[Filling]]:
+def _fill_by_encoder(
+    model: Encoder, tokenizer: Tokenizer, text: str, n: int
+) -> list[list[Filling]]:
     mask_id, cls_id, sep_id = tokenizer.mask_id, tokenizer.cls_id, tokenizer.sep_id
     if mask_id is None or cls_id is None or sep_id is None:
         raise ConfigError(
@@ -502,9 +505,9 @@ def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[l
         for id_ in row:
             # The other masks have their likeliest tokens.
             fills = [[id_] if number == mask else [top[0]] for number, top in enumerate(best)]
-            filled = complete(tokenizer, prompt, fills)
+            filled, places = complete(tokenizer, prompt, fills)
             probability = float(probabilities[mask, id_])
-            fillings.append(Filling(filled.text[filled.places[mask]], probability, filled.text))
+            fillings.append(Filling(filled[places[mask]], probability, filled))
         by_mask.append(fillings)
     return by_mask
 

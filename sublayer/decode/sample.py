@@ -1,17 +1,26 @@
-"""Sampling with a cache: a new token costs one step of the model, not a full context."""
+"""Sampling with a cache: a new token costs one step of the model, and prompts continued by it."""
 
-from collections.abc import Iterator
+import codecs
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.config.load import find_recipe, read_run_recipe
+from sublayer.counts import count
+from sublayer.data.tokenizers.base import Tokenizer, split_at_gaps
 from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pays, record
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import Decoder, Lstm
+from sublayer.system.stages import display, stage
+from sublayer.text_model import TextModel
 
 Window = Literal["exact", "rolling"]
 
@@ -63,25 +72,19 @@ class Sampling:
             return logits.argmax(-1)
         # At most 0, so that no temperature overflows.
         logits = logits.double() - top
-        logits = self._keep_top_k(logits / self.temperature)
-        probabilities = self._keep_top_p(torch.softmax(logits, -1))
+        logits = logits / self.temperature
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            likeliest = logits.topk(self.top_k, -1)
+            masked = torch.full_like(logits, -torch.inf)
+            logits = masked.scatter(-1, likeliest.indices, likeliest.values)
+        probabilities = torch.softmax(logits, -1)
+        if self.top_p is not None:
+            ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+            # A token stays unless those before it reach p: the most probable always does.
+            before = ordered.cumsum(-1) - ordered
+            ordered = ordered.masked_fill(before >= self.top_p, 0.0)
+            probabilities = torch.zeros_like(probabilities).scatter(-1, order, ordered)
         return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
-
-    def _keep_top_k(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        if self.top_k is None or self.top_k >= logits.shape[-1]:
-            return logits
-        top = logits.topk(self.top_k, -1)
-        masked = torch.full_like(logits, -torch.inf)
-        return masked.scatter(-1, top.indices, top.values)
-
-    def _keep_top_p(self, probabilities: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        if self.top_p is None:
-            return probabilities
-        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
-        # A token stays unless those before it reach p: the most probable always does.
-        before = ordered.cumsum(-1) - ordered
-        ordered = ordered.masked_fill(before >= self.top_p, 0.0)
-        return torch.zeros_like(probabilities).scatter(-1, order, ordered)
 
 
 GREEDY = Sampling(temperature=0.0)
@@ -116,7 +119,13 @@ def generate(
         )
     longest = model.config.max_len if context is None else context
     assert longest is not None, "a saved config is resolved"
-    _check_prompt(prompt, None if isinstance(model, Lstm) else longest)
+    if prompt.shape[1] == 0:
+        raise ConfigError("the prompt is empty: give at least one token to continue from")
+    if prompt.shape[1] > longest and not isinstance(model, Lstm):
+        raise ConfigError(
+            f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {longest:,}: "
+            "shorten it"
+        )
     reader = _Reader(model, prompt.shape[0], longest, window, n_tokens)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
     tokens = prompt
@@ -165,11 +174,175 @@ class _Reader:
         return self._model.last_logits(tokens, self._cache)
 
 
-def _check_prompt(prompt: Int[Tensor, "B P"], context: int | None) -> None:
-    if prompt.shape[1] == 0:
-        raise ConfigError("the prompt is empty: give at least one token to continue from")
-    if context is not None and prompt.shape[1] > context:
+Show = Callable[[str], None]
+"""Takes the parts of a text as it grows."""
+_TOKENS = 200
+"""Tokens of a continuation by default."""
+
+
+class Continuation:
+    """A growing continuation that holds back incomplete characters and possible stops.
+
+    It begins with ``first``.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stops: list[str],
+        *,
+        show: Show | None = None,
+        first: str = "",
+    ) -> None:
+        self.text = first
+        self.is_over = False
+        self._tokenizer = tokenizer
+        self._stops = stops
+        longest_stop = max(map(len, stops), default=1)
+        self._n_held = longest_stop - 1
+        """Characters that could begin a stop, and are held back until the text continues."""
+        self._show_part = show
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._n_shown = 0
+
+    def add(self, token: int) -> None:
+        """Add a token, unless a stop or the end of a document has ended the text."""
+        if self.is_over:
+            return
+        self.is_over = token == self._tokenizer.end_id
+        if not self.is_over:
+            data = self._tokenizer.decode([token])
+            self._extend(self._decoder.decode(data))
+        self._show(0 if self.is_over else self._n_held)
+
+    def end(self) -> None:
+        """Show the text that was held back."""
+        if not self.is_over:
+            incomplete = self._decoder.decode(b"", final=True)
+            self._extend(incomplete)
+        self._show(0)
+
+    def _extend(self, text: str) -> None:
+        """Add characters, and end the text before the first stop in it."""
+        self.text += text
+        hits = [self.text.find(stop) for stop in self._stops if stop in self.text]
+        if hits:
+            self.text = self.text[: min(hits)]
+            self.is_over = True
+
+    def _show(self, n_held: int) -> None:
+        start = self._n_shown
+        end = len(self.text) - n_held
+        if self._show_part is not None and end > start:
+            self._show_part(self.text[start:end])
+            self._n_shown = end
+
+
+def continue_prompt(
+    text_model: TextModel,
+    run: Path,
+    prompt: str,
+    sampling: Sampling,
+    *,
+    n: int = 1,
+    n_tokens: int | None = None,
+    stops: list[str],
+    seed: int = 0,
+    window: Literal["exact", "rolling"] | None = None,
+    show: Show | None = None,
+) -> tuple[list[str], int, float]:
+    """Sample ``n`` continuations of a prompt; ``show`` gets the prompt and the growing first.
+
+    Returns the texts without the prompt, their number of tokens, and the seconds. Raises
+    ConfigError for a prompt with a gap or with characters unknown to the tokenizer.
+    """
+    model = text_model.model
+    assert isinstance(model, Decoder), "others predict no next token"
+    if isinstance(model, Lstm) and window is not None:
         raise ConfigError(
-            f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {context:,}: "
-            "shorten it"
+            f"--window {window} says what a decoder sees beyond its context, and {run} is an "
+            "LSTM, whose state has read all of the text: leave it out"
         )
+    check_no_gap(run, "a decoder, which continues a text", prompt)
+    tokenizer = tokenizer_of(run, text_model)
+    ids = encode_prompt(tokenizer, prompt)
+    rows = torch.tensor([ids], device=model.embedding.weight.device).expand(n, -1)
+    # End-of-word marks contain a space, which a prompt seldom ends with.
+    ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
+    first = " " if ends_word and not prompt[-1:].isspace() else ""
+    texts = [Continuation(tokenizer, stops, show=show, first=first) for _ in range(n)]
+    most = n_tokens or _TOKENS
+    path = find_recipe(run)
+    context = None if path is None else read_run_recipe(path).data.context
+    start = time.perf_counter()
+    steps = generate(
+        model, rows, most, sampling, seed=seed, window=window or "exact", context=context
+    )
+    n_steps = 0
+    for step in _shown(steps, most, None if show is None else lambda: show(prompt)):
+        n_steps += 1
+        for text, token in zip(texts, step.tolist(), strict=True):
+            text.add(token)
+        if all(text.is_over for text in texts):
+            break
+    for text in texts:
+        text.end()
+    return [text.text for text in texts], n_steps, time.perf_counter() - start
+
+
+def _shown(
+    steps: Iterator[Tensor], n_tokens: int, begin: Callable[[], None] | None
+) -> Iterator[Tensor]:
+    """Show how many tokens each continuation has; with ``begin``, only the reading of the prompt.
+
+    ``begin`` is called once the first token is there.
+    """
+    if begin is not None:
+        with stage("reading the prompt"):
+            first = list(islice(steps, 1))
+        if first:
+            begin()
+        yield from chain(first, steps)
+        return
+    with stage("generating"):
+        for n_done, step in enumerate(steps, start=1):
+            text = f"generated {n_done:,} of {count(n_tokens, 'token')}"
+            display().change_innermost(text, n_done / n_tokens)
+            yield step
+
+
+def tokenizer_of(run: Path, text_model: TextModel) -> Tokenizer:
+    """Return a model's tokenizer; raise ConfigError where it has none."""
+    if text_model.tokenizer is None:
+        raise ConfigError(
+            f"{run} has no tokenizer, so it cannot read a prompt: "
+            "import it from a folder that has one"
+        )
+    return text_model.tokenizer
+
+
+def check_no_gap(run: Path, kind: str, prompt: str) -> None:
+    """Raise ConfigError where a prompt has a gap; ``kind`` names the model's kind."""
+    _, names = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
+    if names:
+        raise ConfigError(
+            f"--prompt has the gap {names[0]:.32}, and {run} is {kind}: leave it out, or name a "
+            "run of objective.kind = span, with sentinels, to fill it"
+        )
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Encode a prompt; raise ConfigError for characters unknown to the tokenizer.
+
+    Bytes that are not UTF-8 are encoded as they are.
+    """
+    text = prompt.encode("utf-8", "surrogateescape")
+    ids: list[int] = tokenizer.encode(text).tolist()
+    if tokenizer.unk_id is not None and tokenizer.unk_id in ids:
+        # The first character that is unknown by itself, or else the prompt.
+        unknown = (char for char in prompt if tokenizer.unk_id in tokenizer.encode(char.encode()))
+        raise ConfigError(
+            f"--prompt has {next(unknown, prompt)!r}, which the model's tokenizer does not know: "
+            "leave it out"
+        )
+    return ids

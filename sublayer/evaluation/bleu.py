@@ -129,7 +129,7 @@ def count_translations(
     as reported for WMT14 English to German by Vaswani et al. 2017, fairseq and Macaron Net. It
     inflates: fairseq's system scores 29.29, against 28.6 by sacreBLEU.
 
-    Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
+    Raises DataError as ``count_lines`` does, ConfigError where sacrebleu is not installed.
     """
     sides = [translations, references, *references.more]
     words = [side.words for side in sides]
@@ -204,18 +204,6 @@ def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
             )
 
 
-def check_lines(texts: Sequence[str], references: Sequence[str]) -> None:
-    """Raise DataError without translations or, with both counts, unless each has a reference."""
-    if len(texts) != len(references):
-        raise DataError(
-            f"{len(texts):,} translations cannot be scored against {len(references):,} references"
-        )
-    if not texts:
-        raise DataError(
-            "there is nothing to score: give at least one translation with its reference"
-        )
-
-
 def count_lines(
     name: str,
     texts: Sequence[str],
@@ -231,11 +219,20 @@ def count_lines(
     not smoothed, comparable only under equal tokenisation. sacrebleu takes plain text and one of
     sacreBLEU's tokenizers. chrf is the F2 of character n-grams, n from 1 to 6 (Popovic 2015).
 
-    A blank further reference is ignored. Raises DataError as ``check_lines`` does, ConfigError
-    where sacrebleu is not installed, or as ``check_bleu_tokenizer`` does.
+    A blank further reference is ignored. Raises DataError without translations or, with both
+    counts, unless each has a reference; ConfigError where sacrebleu is not installed, or as
+    ``check_bleu_tokenizer`` does.
     """
     for reference in (references, *more):
-        check_lines(texts, reference)
+        if len(texts) != len(reference):
+            raise DataError(
+                f"{len(texts):,} translations cannot be scored against {len(reference):,} "
+                "references"
+            )
+        if not texts:
+            raise DataError(
+                "there is nothing to score: give at least one translation with its reference"
+            )
     measure = metric(name, lowercase=lowercase, tokens=tokens)
     streams: list[list[str | None]] = [list(references)]
     streams += [[line if line.strip() else None for line in lines] for lines in more]
@@ -292,7 +289,13 @@ def compare_translations(ours: LineCounts, theirs: LineCounts) -> PairedSystems:
     """
     measure = metric(ours.name, lowercase=False)
     mine, others = (system.counts.astype(np.float64) for system in (ours, theirs))
-    low, high = np.percentile(_resampled_differences(measure, mine, others), [2.5, 97.5])
+    n_lines = len(mine)
+    generator = np.random.default_rng(SEED)
+    samples = generator.choice(n_lines, size=(N_RESAMPLES, n_lines), replace=True)
+    times = [np.bincount(sample, minlength=n_lines) for sample in samples]
+    weights = np.stack(times).astype(np.float64)  # [resamples, N]: how often each line is drawn
+    resampled = _differences(measure, weights @ mine, weights @ others)
+    low, high = np.percentile(resampled, [2.5, 97.5])
     return PairedSystems(
         value=ours.value,
         other=theirs.value,
@@ -316,35 +319,20 @@ def randomisation_p(
     ones, which makes systems that differ in one line of a thousand significantly different.
     """
     observed = abs(_score_of_sums(measure, ours.sum(0)) - _score_of_sums(measure, theirs.sum(0)))
-    exchanged = np.abs(_exchanged_differences(measure, ours, theirs, n_exchanges))
-    n_as_large = np.sum(exchanged >= observed) + 1
-    return float(n_as_large / (n_exchanges + 1))
-
-
-def _score_of_sums(measure: Any, sums: NDArray[np.number]) -> float:
-    statistics = sums.astype(np.int64).tolist()
-    return float(measure._compute_score_from_stats(statistics).score)
-
-
-def _resampled_differences(measure: Any, ours: Numbers, theirs: Numbers) -> Numbers:
-    n_lines = len(ours)
-    generator = np.random.default_rng(SEED)
-    samples = generator.choice(n_lines, size=(N_RESAMPLES, n_lines), replace=True)
-    times = [np.bincount(sample, minlength=n_lines) for sample in samples]
-    weights = np.stack(times).astype(np.float64)  # [resamples, N]: how often each line is drawn
-    return _differences(measure, weights @ ours, weights @ theirs)
-
-
-def _exchanged_differences(
-    measure: Any, ours: Numbers, theirs: Numbers, n_exchanges: int
-) -> Numbers:
     generator = np.random.default_rng(SEED)
     is_exchanged = generator.integers(2, size=(n_exchanges, len(ours)), dtype=bool)
     # In batches: as float64 they take eight times the memory.
     parts = np.array_split(is_exchanged, _N_EXCHANGED_PARTS)
     surplus = ours - theirs
     moved = np.concatenate([part.astype(np.float64) @ surplus for part in parts])  # [exchanges, K]
-    return _differences(measure, ours.sum(0) - moved, theirs.sum(0) + moved)
+    exchanged = _differences(measure, ours.sum(0) - moved, theirs.sum(0) + moved)
+    n_as_large = np.sum(np.abs(exchanged) >= observed) + 1
+    return float(n_as_large / (n_exchanges + 1))
+
+
+def _score_of_sums(measure: Any, sums: NDArray[np.number]) -> float:
+    statistics = sums.astype(np.int64).tolist()
+    return float(measure._compute_score_from_stats(statistics).score)
 
 
 def _differences(measure: Any, ours: Numbers, theirs: Numbers) -> Numbers:

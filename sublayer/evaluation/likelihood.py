@@ -102,17 +102,6 @@ class Window:
 
 
 @dataclass(frozen=True)
-class WindowNats:
-    """Windows in text order, with the nats and text counts of their scored tokens."""
-
-    windows: list[Window]
-    nats: NDArray[np.float64]
-    """``[N]``, each summed in float64."""
-    counts: NDArray[np.int64]
-    """``[N, 4]``: the tokens, bytes, characters and words that the scored ids stand for."""
-
-
-@dataclass(frozen=True)
 class Likelihood:
     """Negative log-likelihood of the scored tokens, and the size of their text.
 
@@ -126,8 +115,11 @@ class Likelihood:
     bytes: int
     characters: int
     words: int
-    by_window: WindowNats | None = field(default=None, compare=False, repr=False)
-    """The parts of ``nats``; None where only the sums are known."""
+    by_window: tuple[list[Window], NDArray[np.float64], NDArray[np.int64]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Windows in text order, the nats of each, ``[N]``, summed in float64, and the ``Counts`` of
+    its scored tokens, ``[N, 4]``; None where only the sums are known."""
 
     @property
     def loss(self) -> float:
@@ -272,31 +264,25 @@ def score(
         rows = compute_each(score_one, len(batches), processes)
     nats = np.concatenate([nats for _, nats, _ in rows])
     counts = np.concatenate([counts for _, _, counts in rows])
-    total = Counts(*counts.sum(0).tolist())
-    if not split.store.is_lossless:
-        total = _as_read(split, total)
-    by_window = WindowNats(plan, nats, counts)
-    return Likelihood(add_up(total for total, _, _ in rows), *total, by_window)
-
-
-def _as_read(split: Split, counts: Counts) -> Counts:
-    """Scale bytes and characters of the decoded text to the original text.
-
-    The original's size is known only for the split.
-    """
+    size = Counts(*counts.sum(0).tolist())
     store = split.store
-    assert store.n_characters is not None, "it is lossy"
-    first = store.ids[0]
-    n_first_bytes = int(split.tokenizer.token_bytes[first])
-    n_bytes = store.n_bytes - n_first_bytes
-    n_characters = store.n_characters - int(split.tokenizer.token_characters[first])
-    n_kept = split.n_kept_bytes - n_first_bytes
-    if counts.tokens == len(split.ids) - 1:
-        return counts._replace(bytes=n_bytes, characters=n_characters)
-    if not n_kept:
-        return counts
-    share = counts.bytes / n_kept
-    return counts._replace(bytes=round(share * n_bytes), characters=round(share * n_characters))
+    if not store.is_lossless:
+        # Bytes and characters of the decoded text are scaled to the original, whose size is known
+        # only for the split.
+        assert store.n_characters is not None, "it is lossy"
+        first = store.ids[0]
+        n_first_bytes = int(split.tokenizer.token_bytes[first])
+        n_bytes = store.n_bytes - n_first_bytes
+        n_characters = store.n_characters - int(split.tokenizer.token_characters[first])
+        n_kept = split.n_kept_bytes - n_first_bytes
+        if size.tokens == n_ids - 1:
+            size = size._replace(bytes=n_bytes, characters=n_characters)
+        elif n_kept:
+            share = size.bytes / n_kept
+            size = size._replace(
+                bytes=round(share * n_bytes), characters=round(share * n_characters)
+            )
+    return Likelihood(add_up(total for total, _, _ in rows), *size, (plan, nats, counts))
 
 
 def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:

@@ -67,16 +67,15 @@ def mean_changes(models: Sequence[Sequence[LayerChange]]) -> list[LayerChange]:
     """Average means and quartiles of each block over models of equal depth."""
     averaged = []
     for changes in zip(*models, strict=True):
-        spreads = [_mean_spread([change.spread(name) for change in changes]) for name in QUANTITIES]
+        averages = []
+        for name in QUANTITIES:
+            spreads = [change.spread(name) for change in changes]
+            lower, median, upper = zip(*(spread.quartiles for spread in spreads), strict=True)
+            mean = _mean([spread.mean for spread in spreads])
+            averages.append(Spread(mean, (_mean(lower), _mean(median), _mean(upper))))
         first = changes[0]
-        averaged.append(LayerChange(first.layer, *spreads, is_beyond=first.is_beyond))
+        averaged.append(LayerChange(first.layer, *averages, is_beyond=first.is_beyond))
     return averaged
-
-
-def _mean_spread(spreads: Sequence[Spread]) -> Spread:
-    means = [spread.mean for spread in spreads]
-    lower, median, upper = zip(*(spread.quartiles for spread in spreads), strict=True)
-    return Spread(_mean(means), (_mean(lower), _mean(median), _mean(upper)))
 
 
 def _mean(values: Sequence[float]) -> float:

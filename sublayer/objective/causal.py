@@ -19,7 +19,7 @@ from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
-from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
+from sublayer.evaluation.items import Digest, Items, ItemTable, Metric, quotient_of
 from sublayer.evaluation.likelihood import Counts, Likelihood, check_stride, score
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.context import Layout
@@ -27,19 +27,19 @@ from sublayer.model.heads import Classifier
 from sublayer.model.kernels.cross_entropy import Smoothing, linear_cross_entropy
 from sublayer.model.layers import build_norm
 from sublayer.model.parameters import initial_values, initialise
-from sublayer.model.transformer import Hidden, Transformer
+from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import (
+from sublayer.objective.family import (
+    TEXT_OPTIONS,
+    Effort,
     Evaluation,
+    Family,
+    Scored,
     context_of,
     describe_sources,
     own_objective,
+    scored_sequences,
 )
-from sublayer.objective.evaluation import (
-    batch_sequences as scored_sequences,
-)
-from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored
-from sublayer.objective.metric import Metric
 from sublayer.tables import table
 from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
@@ -147,14 +147,10 @@ class Causal(Objective):
         layout = Layout.causal(batch.tokens, document_ids=batch.document_ids, starts=batch.starts)
         hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
         targets = self._targets(batch)
-        return dict(self._totals(hidden, targets)) | self.auxiliary_totals(hidden.auxiliary)
-
-    def _totals(
-        self, hidden: Hidden, targets: list[Int[Tensor, "B P"]]
-    ) -> Iterator[tuple[str, Tensor]]:
         places = slice(-1 if self.config.positions == "last" else 0, None)
         by_layer = {layer: self._norm(hidden.captured[layer])[:, places] for layer in self._active}
         by_layer[self._n_layers] = hidden.final[:, places]
+        totals: dict[str, Tensor] = {}
         for layer, ahead, term in self._predicting():
             states, labels = by_layer[layer], targets[ahead - 1].flatten()
             if term == self.reported:
@@ -162,12 +158,13 @@ class Causal(Objective):
                 smoothing = None
                 if self._trains_otherwise:
                     smoothing = Smoothing(1.0, 0.0, self.config.z_loss)
-                yield from self.token_totals(embedded, labels, smoothing, hidden.matrix).items()
+                totals |= self.token_totals(embedded, labels, smoothing, hidden.matrix)
                 continue
             classifier = self.classifiers[term]
             assert isinstance(classifier, Classifier), "a dictionary of classifiers"
             matrix, bias = classifier.weight, classifier.bias
-            yield term, linear_cross_entropy(states.flatten(0, 1), matrix, bias, labels)
+            totals[term] = linear_cross_entropy(states.flatten(0, 1), matrix, bias, labels)
+        return totals | self.auxiliary_totals(hidden.auxiliary)
 
     def _targets(self, batch: Batch) -> list[Int[Tensor, "B P"]]:
         targets = [batch.targets]
@@ -208,9 +205,8 @@ def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: 
     belongs to the document of its first scored token. For a lossy tokenizer, the original bytes are
     distributed over the windows in proportion to their decoded bytes.
     """
-    by_window = likelihood.by_window
-    assert by_window is not None, "a text was scored window by window"
-    windows, nats, counts = by_window.windows, by_window.nats, by_window.counts
+    assert likelihood.by_window is not None, "a text was scored window by window"
+    windows, nats, counts = likelihood.by_window
     bounds = np.array([(window.start, window.first, window.stop) for window in windows])  # [N, 3]
     firsts = bounds[:, 1]
     n_together = 1

@@ -1,28 +1,129 @@
-"""Interface of a kind of objective."""
+"""Interface of a kind of objective, the kinds by name, and requests for evaluation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from sublayer.config.data import INTRINSIC, SentenceRule
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import Recipe
+from sublayer.config.objective import ObjectiveTable
+from sublayer.config.recipe import OBJECTIVES, Recipe
 from sublayer.config.train import PREFIX
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.evaluation.items import Items
-from sublayer.evaluation.split_work import ALONE, Processes
+from sublayer.evaluation.items import Items, Metric
+from sublayer.evaluation.split_work import ALONE, Processes, Progress, silent
+from sublayer.files.storage import as_typed
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import Evaluation
-from sublayer.objective.metric import Metric
 from sublayer.tasks.probes import PROBES
 from sublayer.tasks.registry import TaskSpec
 from sublayer.tasks.scoring import points
 from sublayer.text_model import TextModel
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.data.store import Split
+    from sublayer.model.transformer import Transformer
+    from sublayer.text_model import TextModel
+
+Table = TypeVar("Table")
+_CPU_BATCH_TOKENS = 4096
+_GPU_BATCH_TOKENS = 32768
+"""Tokens of a batch that is scored: enough to fill the device, and little of its memory."""
+
+
+def _no_text(*rule: object) -> Any:
+    raise AssertionError("tasks are no text")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation request: a model, its run's recipe, a text, and options."""
+
+    run: Path
+    """The folder of the run, of a checkpoint or of a model."""
+    text_model: "TextModel"
+    recipe: "Recipe | None"
+    """The recipe of the run that the model belongs to; None outside a run."""
+    options: Mapping[str, Any]
+    """The options that were given, by their names; the others are not there."""
+    split: Literal["valid", "test"] = "test"
+    batch: int | None = None
+    """Rows that are computed at a time; None: what the device is quick with."""
+    average: int | None = None
+    """Number of checkpoints whose mean the model is."""
+    read_text: Callable[[SentenceRule], "Split"] = _no_text
+    """Reads the text that was asked for, cut into sentences by a rule."""
+    own_text: Callable[[], "Split"] = _no_text
+    """Reads the split of the run's own text that is named ``split``."""
+    progress: Callable[[str, str], Progress] = lambda done, unit: silent
+    """Makes a display from the verb of the work, such as ``scored``, and its unit."""
+
+    @property
+    def model(self) -> "Transformer":
+        """The model, without tokenizer and task."""
+        return self.text_model.model
+
+    def describe_text(self, text: "Split") -> dict[str, Any]:
+        """Return the fields of a result that identify the scored text."""
+        return {
+            "split": None if "path" in self.options else text.name,
+            "sources": list(text.sources),
+            "sha256": text.store.sha256,
+            "run": str(self.run),
+        }
+
+    def sentence_rule(self) -> SentenceRule:
+        """Return the sentence rule for another text: the training's, by default prose."""
+        if self.recipe is None:
+            return "prose"
+        rule = self.recipe.data.sentences
+        is_passages = self.options.get("corpus") == INTRINSIC
+        if is_passages and rule == "lines":
+            # Passages are prose, whose lines are no sentences.
+            return "prose"
+        return rule
+
+
+def own_objective(recipe: "Recipe", table: type[Table]) -> Table:
+    """Return the objective of a recipe of a known kind."""
+    assert isinstance(recipe.objective, table), "the kind of objective is asked for its own"
+    return recipe.objective
+
+
+def context_of(model: "Transformer", recipe: "Recipe | None") -> int:
+    """Return the window size in tokens: the training context, or else the maximum input."""
+    if recipe is None:
+        return model.config.max_len
+    return recipe.data.context
+
+
+def scored_sequences(model: "Transformer", context: int) -> int:
+    """Choose the number of windows per batch, for speed on the device."""
+    is_cpu = model.embedding.weight.device.type == "cpu"
+    n_tokens = _CPU_BATCH_TOKENS if is_cpu else _GPU_BATCH_TOKENS
+    return max(1, n_tokens // context)
+
+
+def describe_sources(result: Mapping[str, Any]) -> str:
+    """Format the sources and the split of a result's text.
+
+    The result has the fields of ``Evaluation.describe_text``.
+    """
+    sources = ", ".join(map(as_typed, result["sources"]))
+    split = result["split"]
+    if split is None:
+        return sources
+    return f"the {split} split of {sources}"
+
 
 Scores = Mapping[str, Any]
 """Metrics by name, ``loss`` among them, and the counts that they divide by."""
@@ -186,3 +287,48 @@ def describe_valid(family: Family, scores: Scores) -> str:
     if "loss" in scores:
         return f"valid {family.describe(scores)}"
     return "; ".join(describe_watched(family, scores))
+
+
+_CLASSES = {
+    "causal": ("causal", "CausalFamily"),
+    "masked": ("masked", "MaskedFamily"),
+    "translation": ("translation", "TranslationFamily"),
+    "span": ("span", "SpanFamily"),
+    "supervised": ("supervised.family", "SupervisedFamily"),
+}
+"""Module and class of each kind of objective, by its name in a recipe."""
+KINDS = tuple(_CLASSES)
+
+
+@cache
+def family(kind: str) -> Family:
+    """Return a kind of objective by its name in a recipe; raise KeyError for another name."""
+    module, name = _CLASSES[kind]
+    loaded: Family = getattr(import_module(f"sublayer.objective.{module}"), name)()
+    return loaded
+
+
+def family_of(objective: ObjectiveTable) -> Family:
+    """Return the kind of an objective."""
+    return family(objective.kind)
+
+
+def family_of_model(text_model: TextModel, recipe: Recipe | None) -> tuple[str, Family]:
+    """Return the kind of a model's training objective, with its name.
+
+    Outside a run: supervised for a model with a task; else the first kind that claims the model,
+    or else that trains models of its kind.
+    """
+    if recipe is not None:
+        kind = recipe.objective.kind
+    elif text_model.task is not None:
+        kind = "supervised"
+    else:
+        kinds = [
+            name
+            for name, row in OBJECTIVES.items()
+            if text_model.model.config.kind in row.model_kinds
+        ]
+        claiming = [name for name in kinds if family(name).claims(text_model)]
+        kind = (claiming or kinds)[0]
+    return kind, family(kind)

@@ -18,26 +18,26 @@ from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces,
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
+from sublayer.evaluation.items import Digest, Items, ItemTable, Metric, quotient_of
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, compute_each, silent
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
-from sublayer.objective.evaluation import (
-    Evaluation,
-    context_of,
-    describe_sources,
-    own_objective,
-)
-from sublayer.objective.evaluation import (
-    batch_sequences as scored_sequences,
-)
-from sublayer.objective.family import Effort, Family, Scored, Scores
-from sublayer.objective.metric import Metric
-from sublayer.objective.targets import (
+from sublayer.objective.base import (
     SyntheticTargets,
     TargetLoss,
     TargetNats,
     nats_of_rows,
+)
+from sublayer.objective.family import (
+    Effort,
+    Evaluation,
+    Family,
+    Scored,
+    Scores,
+    context_of,
+    describe_sources,
+    own_objective,
+    scored_sequences,
 )
 from sublayer.tables import table
 from sublayer.tasks.registry import TaskSpec

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sublayer.counts import count, enumerate_names
+from sublayer.evaluation.items import Metric
 from sublayer.numbers import (
     format_excess,
     format_factor,
     format_quantity,
     p_in_words,
 )
-from sublayer.objective.metric import Metric
 from sublayer.reporting.difference import decimals_of, finding, here
 from sublayer.statistics.difference import (
     CONFIDENCE,

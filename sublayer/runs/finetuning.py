@@ -16,6 +16,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks
 from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.items import write_items
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
@@ -30,14 +31,13 @@ from sublayer.objective.supervised.scores import (
     task_items,
     trained_examples,
 )
-from sublayer.runs.inputs import trained_tokenizer
-from sublayer.runs.items import write_items
+from sublayer.runs.resume import trained_tokenizer
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.system.machine import choose_device
 from sublayer.system.processes import is_first_launched
 from sublayer.system.stages import stage
-from sublayer.tasks.registry import TASKS, TaskSpec, find_files, locate_files, read_split
+from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
 from sublayer.tasks.submissions import (
     SUBMITTED,
     Answers,
@@ -112,7 +112,11 @@ def finetune_seed(
     recipe = loaded.recipe
     assert isinstance(recipe.objective, SupervisedObjective), "load_finetune refuses others"
     test = of_tasks(data.test or data.train)
-    loss = answer_loss(of_tasks(data.train), recipe.objective, last_loss(folder))
+    lines = read_metrics(folder / METRICS)
+    losses = [float(line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
+    last = losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :]
+    last_loss = statistics.fmean(last) if last else None  # not every run logs it
+    loss = answer_loss(of_tasks(data.train), recipe.objective, last_loss)
     with stage("scoring the development set"):
         predictions, notes = _answers(recipe, folder, test, device)
     reports = report_split(test, baselines, predictions, loss)
@@ -199,15 +203,6 @@ def finetune_seeds(
     return results
 
 
-def last_loss(folder: Path) -> float | None:
-    """Compute the mean loss of a run's last tenth; None if not logged."""
-    lines = read_metrics(folder / METRICS)
-    losses = [float(line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
-    if not losses:
-        return None
-    return statistics.fmean(losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :])
-
-
 @dataclass(frozen=True)
 class HandedIn:
     """A submission, and the runs that answered each of its sets."""
@@ -239,7 +234,15 @@ def submit(
     if out.exists():
         raise ConfigError(f"{out} exists: name a folder that does not")
     specs = dict(zip(runs, find_members(runs), strict=True))
-    chosen = _suite(list(specs.values()), suite)
+    answered = dict.fromkeys(task.suite for spec in specs.values() for task in spec.tasks)
+    suites = [name for name in answered if name in SUBMITTED] if suite is None else [suite]
+    if len(suites) > 1:
+        raise ConfigError(f"the runs answer tasks of {', '.join(suites)}: name one (--suite)")
+    if not suites or suite not in (None, *SUBMITTED):
+        titles = ", ".join(task.title for spec in specs.values() for task in spec.tasks)
+        named = titles if suite is None else f"--suite {suite:.40}"
+        raise ConfigError(f"nobody takes predictions for {named}: there are {', '.join(SUBMITTED)}")
+    chosen = suites[0]
     by_task: dict[str, tuple[Path, ...]] = {}
     for run, spec in specs.items():
         names = [task.name for task in spec.tasks if task.suite == chosen]
@@ -269,18 +272,6 @@ def _trained_from(run: Path) -> str | None:
     recipe = find_recipe(run)
     path = None if recipe is None else read_run_recipe(recipe).data.path
     return path if isinstance(path, str) else None
-
-
-def _suite(specs: Sequence[TaskSpec], asked: str | None) -> str:
-    answered = dict.fromkeys(task.suite for spec in specs for task in spec.tasks)
-    suites = [suite for suite in answered if suite in SUBMITTED] if asked is None else [asked]
-    if len(suites) > 1:
-        raise ConfigError(f"the runs answer tasks of {', '.join(suites)}: name one (--suite)")
-    if not suites or asked not in (None, *SUBMITTED):
-        titles = ", ".join(task.title for spec in specs for task in spec.tasks)
-        named = titles if asked is None else f"--suite {asked:.40}"
-        raise ConfigError(f"nobody takes predictions for {named}: there are {', '.join(SUBMITTED)}")
-    return suites[0]
 
 
 def _answered(

@@ -12,26 +12,27 @@ from sublayer.config.span import SpanObjective
 from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split
 from sublayer.data.tasks.figure import show_tokens
-from sublayer.decode.translate import tokenizer_of
+from sublayer.decode.beam import tokenizer_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import text_lines
 from sublayer.inspection.layer_change import LayerChange
-from sublayer.inspection.layer_splitting import check_flows, measure_splitting
-from sublayer.inspection.layers import measure_layers
-from sublayer.inspection.paths import Panel, check_steps, follow_tokens, project
-from sublayer.inspection.sample import (
+from sublayer.inspection.splitting import check_flows, measure_splitting
+from sublayer.inspection.states import (
+    Panel,
     Sample,
     corrupted_rows,
+    follow_tokens,
+    measure_layers,
+    project,
     spread_pairs,
     spread_rows,
     spread_windows,
 )
 from sublayer.loading import load
 from sublayer.model.transformer import EncoderDecoder, Transformer
-from sublayer.objective.evaluation import batch_sequences, context_of
-from sublayer.objective.families import family_of_model
+from sublayer.objective.family import context_of, family_of_model, scored_sequences
 from sublayer.objective.span import scored_pieces
-from sublayer.objective.translation.loss import scoring_batches
+from sublayer.objective.translation import scoring_batches
 from sublayer.runs.texts import TokenProgress, other_text, own_split, recipe_of
 from sublayer.system.machine import choose_device
 from sublayer.text_model import TextModel
@@ -60,7 +61,7 @@ class InspectedText:
 
     def rows(self, model: Transformer, context: int) -> int:
         """Return the rows of a context computed at a time."""
-        return self.batch or batch_sequences(model, context)
+        return self.batch or scored_sequences(model, context)
 
 
 def _windows(text: Split, recipe: Recipe | None, context: int, max_tokens: int) -> Sample:
@@ -132,7 +133,11 @@ def inspect_paths(run: Path, reading: InspectedText) -> tuple[dict[str, Any], li
     """Follow the first tokens of a text; return a description, and a panel for each stack."""
     text_model = load(run, device=choose_device(reading.device))
     model = text_model.model
-    check_steps(model.config, str(run))
+    if model.config.kind == "lstm":
+        raise ConfigError(
+            f"{run} is an LSTM, which has no sub-layers that add a step to a token's state: "
+            "name a decoder, an encoder or an encoder-decoder"
+        )
     one_row = replace(reading, max_tokens=_ONE_ROW)
     samples, sources = sample_stacks(run, text_model, recipe_of(run), one_row, cuts_windows=True)
     panels = []

@@ -21,12 +21,10 @@ from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.storage import as_typed
-from sublayer.objective.families import family_of
+from sublayer.objective.family import family_of
 from sublayer.runs.folder import RECIPE
-from sublayer.runs.inputs import read_began
-from sublayer.runs.lengthening import read_lengthenings, read_replanned
-from sublayer.runs.resolution import recall_run_pace
-from sublayer.runs.session import Session
+from sublayer.runs.resume import read_began, read_lengthenings, read_replanned
+from sublayer.runs.session import Session, recall_run_pace
 from sublayer.system.machine import describe_machine
 from sublayer.system.stages import format_seconds
 from sublayer.training.checkpoints import LoopState
@@ -71,14 +69,24 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     device = [str(setup.device), recipe.train.precision, count(recipe.train.threads, "thread")]
     if setup.world.size > 1:
         device.append(count(setup.world.size, "process"))
+    steps, left = recipe.train.steps, recipe.train.steps - done
+    epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, session.data.train)
+    epochs = steps * recipe.train.batch_sequences * recipe.data.context / max(1, epoch_tokens)
+    length = f"{count(steps, 'step')}, {count(epochs, 'epoch', '.3g')}"
+    step_s = recall_run_pace(recipe, setup)
+    expected = "known after the first steps"
+    if step_s is not None:
+        expected = f"about {format_seconds(left * step_s)}, as a run of this size took before"
+    elif recipe.train.minutes is not None:
+        expected = f"about {format_seconds(60 * left / steps * recipe.train.minutes)}"
     rows = [
         *text_rows(recipe, session.data),
         ("model", f"{recipe.model.kind}, {count(parameters, 'parameter')}"),
         ("device", ", ".join(device)),
         ("batch", _batch(session)),
-        ("length", _length(session, done)),
+        ("length", f"{length}; resumes at step {done:,}" if done else length),
         ("folder", str(folder)),
-        ("expected", _expected(session, done)),
+        ("expected", expected),
     ]
     return lay_out(rows)
 
@@ -173,26 +181,6 @@ def _batch(session: Session) -> str:
         return f"{n_tokens:,} tokens a step, in pairs of similar length up to {context:,} tokens"
     micro = min(train.micro_batch_sequences, n_rows)
     return f"{begins}: {count(n_rows, 'sequence')} of {context:,}, {micro:,} at a time"
-
-
-def _length(session: Session, done: int) -> str:
-    recipe = session.recipe
-    steps = recipe.train.steps
-    epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, session.data.train)
-    epochs = steps * recipe.train.batch_sequences * recipe.data.context / max(1, epoch_tokens)
-    text = f"{count(steps, 'step')}, {count(epochs, 'epoch', '.3g')}"
-    return f"{text}; resumes at step {done:,}" if done else text
-
-
-def _expected(session: Session, done: int) -> str:
-    train = session.recipe.train
-    left = train.steps - done
-    step_s = recall_run_pace(session.recipe, session.place)
-    if step_s is not None:
-        return f"about {format_seconds(left * step_s)}, as a run of this size took before"
-    if train.minutes is None:
-        return "known after the first steps"
-    return f"about {format_seconds(60 * left / train.steps * train.minutes)}"
 
 
 def describe_run(

@@ -18,27 +18,31 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import describe_model
-from sublayer.objective.families import family_of
-from sublayer.objective.family import Family
-from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
-from sublayer.runs.inputs import check_inputs, keep_inputs, list_inputs, trained_tokenizer
-from sublayer.runs.lengthening import (
+from sublayer.objective.family import Family, family_of
+from sublayer.runs.folder import INPUTS, RECIPE, RunFolder, check_start
+from sublayer.runs.record import describe_run, list_header
+from sublayer.runs.resume import (
     add_replanned,
+    check_inputs,
     earlier_ends,
     is_cut_off,
+    keep_inputs,
     lengthen,
+    list_inputs,
     read_replanned,
+    trained_tokenizer,
 )
-from sublayer.runs.record import describe_run, list_header
-from sublayer.runs.resolution import (
+from sublayer.runs.session import (
     PACE_LIVES_S,
+    Place,
+    Session,
+    assemble,
     keep_run_pace,
+    prepare_data,
     provisional_steps,
     resolve,
     resolve_run,
 )
-from sublayer.runs.session import Place, Session, assemble, prepare_data
-from sublayer.runs.start_check import check_start
 from sublayer.system.machine import PeakMemory, choose_device
 from sublayer.system.stages import say_nothing, stage
 from sublayer.tasks.registry import spec_files
@@ -177,8 +181,9 @@ def _open_session(
         for note in () if is_again else loaded.notes:
             shown.warn(note)
         oldest_s = -1.0 if is_again else PACE_LIVES_S
-        result = resolve_run(given, known, setup, oldest_s=oldest_s, say=say, pretrained=pretrained)
-        recipe, pace = result.recipe, result.pace
+        recipe, pace = resolve_run(
+            given, known, setup, oldest_s=oldest_s, say=say, pretrained=pretrained
+        )
 
         def begin() -> None:
             inputs = list_inputs(given, known, pretrained)
@@ -194,22 +199,6 @@ def _open_session(
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
         return assemble(recipe, known, setup, pretrained), pace
-
-
-def _check_read(session: Session, state: LoopState, run: Path) -> None:
-    """Raise ConfigError if a resumed run had steps of examples, and would have steps of rows.
-
-    In versions without filled rows, train.batch_tokens of tasks was a number of examples.
-    """
-    batches = session.train_step.batches
-    if not state.step or not isinstance(batches, ExampleBatches) or not batches.rule.fills_rows:
-        return
-    if sum(map(batches.n_tokens, range(state.step))) != state.tokens:
-        raise ConfigError(
-            f"{run} has read {state.tokens:,} tokens in {count(state.step, 'step')}, of other "
-            "examples than its train.batch_tokens gives now, which fills rows: start a new run "
-            f"from its weights with init.run={run}"
-        )
 
 
 def _train(
@@ -242,7 +231,17 @@ def _train(
         for warning in session.notes():
             progress.warn(warning)
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
-        _check_read(session, state, folder.path)
+        batches = session.train_step.batches
+        if state.step and isinstance(batches, ExampleBatches) and batches.rule.fills_rows:
+            # In versions without filled rows, train.batch_tokens of tasks was a number of examples.
+            n_tokens = sum(map(batches.n_tokens, range(state.step)))
+            if n_tokens != state.tokens:
+                raise ConfigError(
+                    f"{folder.path} has read {state.tokens:,} tokens in "
+                    f"{count(state.step, 'step')}, of other examples than its train.batch_tokens "
+                    "gives now, which fills rows: start a new run from its weights with "
+                    f"init.run={folder.path}"
+                )
         if is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):
                 progress.note(line)

@@ -1,20 +1,33 @@
-"""A session: a recipe's prepared data, its model in training, and its evaluation."""
+"""A session: a recipe's data, its resolved settings, its model in training, and its evaluation."""
 
+import hashlib
+import math
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sublayer.config.data import HUB, WATCHED, DataConfig, source_names
-from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.config.resolve import check_shares
+from sublayer.config.load import dump_recipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe, resolved_recipe
+from sublayer.config.resolve import (
+    Length,
+    check_shares,
+    evaluation_effort,
+    length_in,
+    resolve_model,
+    resolve_optimizer,
+    resolve_train,
+    run_steps,
+    run_threads,
+)
 from sublayer.config.train import PREFIX, probe_folders
 from sublayer.counts import count
-from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, describe_marks
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, describe_cuts, of_tasks
@@ -24,13 +37,15 @@ from sublayer.data.translation_batches import side_lengths
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
+from sublayer.files.measurements import keep, recall
 from sublayer.model.estimates import DeviceKind
 from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
-from sublayer.objective.families import family_of
-from sublayer.objective.family import Scores, describe_watched
-from sublayer.system.memory import allocate_for_training
+from sublayer.objective.family import Scores, describe_watched, family_of
+from sublayer.system.memory import allocate_for_training, cores
+from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.text_model import TextModel
+from sublayer.training.speed import Pace, describe_length, fastest_precision, median_step, timed
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import StartModel, freeze, note_training_only, start_from
 from sublayer.training.world import World
@@ -40,51 +55,6 @@ _UNKNOWN_SHARE = 1e-3
 _CHUNK = 1 << 24
 _MOST_NAMED = 3
 """Files of a folder named in a warning."""
-
-
-def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
-    """Yield the warnings, a line each; ``batches`` are those of the train split."""
-    yield from _files(recipe.data)
-    yield from _tasks(data)
-    asked, n_ids = recipe.data.vocab_size, data.tokenizer.vocab_size
-    if recipe.init.run is None and asked is not None and n_ids < asked:
-        yield (
-            f"data.vocab_size = {asked}, of which the training text fills {n_ids:,}: the model has "
-            "those"
-        )
-    for name, sizes in data.sizes().items():
-        n = sizes.get("empty_documents")
-        if n and recipe.data.is_parallel:
-            yield f"the loss of the {name} split leaves out {count(n, 'pair')} with an empty side"
-        elif n:
-            yield f"the {name} split leaves out {count(n, 'document')} without text"
-    if recipe.data.is_parallel and data.tokenizer.unk_id is not None:
-        # A foreign vocabulary may lack more of a text than rare characters. The comparison takes a
-        # byte per id: chunks keep it small.
-        ids, unk_id = data.train.ids, data.tokenizer.unk_id
-        chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
-        n_unknown = sum(int(np.count_nonzero(chunk == unk_id)) for chunk in chunks)
-        if n_unknown > _UNKNOWN_SHARE * len(ids):
-            yield (
-                f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to "
-                "data.tokenizer"
-            )
-    marks: Counter[str] = Counter()
-    for split in data.splits():
-        marks.update(split.store.marks)
-    if marks:
-        yield describe_marks("the text", marks, data.tokenizer, trains=True)
-    yield from batches.notes()
-    for split in data.splits()[1:]:
-        if isinstance(batches, ExampleBatches):
-            yield from describe_cuts(of_tasks(split), batches.rule)
-        elif recipe.data.is_parallel:
-            n_long = int((side_lengths(split).max(1) > recipe.data.context).sum())
-            if n_long:
-                yield (
-                    f"the loss of the {split.name} split leaves out {count(n_long, 'pair')}, "
-                    "longer than data.context"
-                )
 
 
 def _files(data: DataConfig) -> Iterator[str]:
@@ -172,20 +142,61 @@ class Session:
             return ()
         return tuple(name for name in self.metrics if name.endswith("/score"))
 
-    def notes(self) -> list[str]:
-        """List unexpected facts about the text, such as documents left out."""
-        notes = [*list_data_warnings(self.recipe, self.data, self.train_step.batches)]
-        shard = self.recipe.train.shard
-        if shard != "none" and self.place.world.size == 1:
-            notes.append(f"train.shard = {shard} divides nothing: there is one process")
-        optimizer, steps = self.recipe.optimizer, self.recipe.train.steps
+    def notes(self) -> Iterator[str]:
+        """Yield unexpected facts about the text and the settings, such as documents left out."""
+        recipe, data, batches = self.recipe, self.data, self.train_step.batches
+        yield from _files(recipe.data)
+        yield from _tasks(data)
+        asked_size, n_ids = recipe.data.vocab_size, data.tokenizer.vocab_size
+        if recipe.init.run is None and asked_size is not None and n_ids < asked_size:
+            yield (
+                f"data.vocab_size = {asked_size}, of which the training text fills {n_ids:,}: the "
+                "model has those"
+            )
+        for name, sizes in data.sizes().items():
+            n = sizes.get("empty_documents")
+            if n and recipe.data.is_parallel:
+                left_out = count(n, "pair")
+                yield f"the loss of the {name} split leaves out {left_out} with an empty side"
+            elif n:
+                yield f"the {name} split leaves out {count(n, 'document')} without text"
+        if recipe.data.is_parallel and data.tokenizer.unk_id is not None:
+            # A foreign vocabulary may lack more of a text than rare characters. The comparison
+            # takes a byte per id: chunks keep it small.
+            ids, unk_id = data.train.ids, data.tokenizer.unk_id
+            chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+            n_unknown = sum(int(np.count_nonzero(chunk == unk_id)) for chunk in chunks)
+            if n_unknown > _UNKNOWN_SHARE * len(ids):
+                yield (
+                    f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to "
+                    "data.tokenizer"
+                )
+        marks: Counter[str] = Counter()
+        for split in data.splits():
+            marks.update(split.store.marks)
+        if marks:
+            yield describe_marks("the text", marks, data.tokenizer, trains=True)
+        yield from batches.notes()
+        for split in data.splits()[1:]:
+            if isinstance(batches, ExampleBatches):
+                yield from describe_cuts(of_tasks(split), batches.rule)
+            elif recipe.data.is_parallel:
+                n_long = int((side_lengths(split).max(1) > recipe.data.context).sum())
+                if n_long:
+                    yield (
+                        f"the loss of the {split.name} split leaves out {count(n_long, 'pair')}, "
+                        "longer than data.context"
+                    )
+        shard, n_processes = recipe.train.shard, self.place.world.size
+        if shard != "none" and n_processes == 1:
+            yield f"train.shard = {shard} divides nothing: there is one process"
+        optimizer, steps = recipe.optimizer, recipe.train.steps
         warmup = optimizer.warmup_steps or 0
         if 2 * warmup > steps and optimizer.warmup != "constant":
-            notes.append(
+            yield (
                 f"the warm-up takes {warmup:,} of the run's {count(steps, 'step')}: "
                 "optimizer.warmup_share=0.1 makes it a tenth of the run"
             )
-        return notes
 
     def evaluate(self) -> Scores:
         """Score the validation split as training does: a part of it, in the training precision.
@@ -291,3 +302,194 @@ def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
     # Apple's GPU shares the machine's memory.
     kind: DeviceKind = "cuda" if setup.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=setup.world.size)
+
+
+PACE_LIVES_S = 7 * 86400.0
+"""Maximum age of a reused pace, in seconds.
+
+A run checks it with its first steps; a study does not.
+"""
+_PACE_SHARE = 0.03
+"""Share of a run's minutes for measuring, within the bounds below."""
+_LEAST_PACE_S, _MOST_PACE_S = 2.0, 20.0
+_PROVISIONAL_STEPS = 1000
+
+
+def find_pace(
+    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: StartModel | None, oldest_s: float
+) -> Pace:
+    """Return the kept pace of this recipe, whatever its seed and minutes, or measure it.
+
+    The recipe's length is provisional; ``pretrained`` is its starting model, if already read. A
+    pace older than ``oldest_s`` is measured again; below 0, every pace. All processes enter, and
+    return the same.
+    """
+    world = setup.world
+    # The recipe without fields that do not affect step time.
+    same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
+    key = _key("pace", setup, dump_recipe(recipe.model_copy(update={"train": same_train})))
+    # Only the first process looks, so that all measure or none.
+    kept = recall(key, 2) if world.is_main else None
+    figures = [math.nan] * 3 if kept is None else [*kept.values, time.time() - kept.at]
+    pace = Pace(*world.share(figures))
+    if 0 <= pace.age_s <= oldest_s and pace.step_s > 0:
+        return pace
+    with stage("measuring how long a step and an evaluation take"):
+        session = assemble(recipe, data, setup, pretrained)
+        share_s = _PACE_SHARE * 60.0 * (recipe.train.minutes or 0.0)
+        budget_s = min(_MOST_PACE_S, max(_LEAST_PACE_S, share_s))
+
+        # All processes take the number of steps that the first has time for.
+        def agree(goes_on: bool) -> bool:
+            (shared,) = world.share([float(goes_on)])
+            return bool(shared)
+
+        device, scored = setup.device, recipe.train.evaluate_tokens
+        step_s = median_step(session.train_step, budget_s=budget_s, device=device, agree=agree)
+        # Scoring takes about a third of training on as many tokens, in windows without overlap; if
+        # that is long, fewer tokens will do.
+        tokens_per_step = recipe.train.batch_sequences * recipe.data.context
+        expected_s = step_s * scored * evaluation_effort(recipe) / (3 * tokens_per_step)
+        fewer = max(1, int(scored * min(1.0, budget_s / expected_s)))
+        brief_train = recipe.train.model_copy(update={"evaluate_tokens": fewer})
+        brief = replace(session, recipe=recipe.model_copy(update={"train": brief_train}))
+        evaluation_s = timed(brief.evaluate, device=device)
+        if not recipe.objective.scores_whole_split:
+            evaluation_s = evaluation_s * scored / fewer
+    pace = Pace(*world.share([step_s, evaluation_s]))
+    if world.is_main:
+        keep(key, [pace.step_s, pace.evaluation_s])
+    return pace
+
+
+def keep_run_pace(recipe: ResolvedRecipe, setup: Place, step_s: float) -> None:
+    """Keep the seconds per step of a finished run, other work included."""
+    keep(_run_key(recipe, setup), [step_s])
+
+
+def recall_run_pace(recipe: ResolvedRecipe, setup: Place) -> float | None:
+    """Return the seconds per step of the last run of equal computation; None without one."""
+    kept = recall(_run_key(recipe, setup), 1)
+    return None if kept is None else kept.values[0]
+
+
+def _run_key(recipe: ResolvedRecipe, setup: Place) -> str:
+    """Return the key of a run's pace: the size of a step, not its data and weights."""
+    train = recipe.train
+    sizes = [
+        recipe.model.model_dump_json(),
+        recipe.objective.model_dump_json(),
+        recipe.optimizer.kind,
+        str(recipe.data.context),
+        str((train.batch_sequences, train.micro_batch_sequences, train.precision)),
+        str((train.threads, train.recompute, train.compile)),
+    ]
+    return _key("run", setup, "\n".join(sizes))
+
+
+def _key(kind: str, setup: Place, text: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{kind} on {setup.device}, {setup.world.size} processes: {digest}"
+
+
+def resolve(given: Recipe, data: Data, setup: Place, *, steps: int | None = None) -> ResolvedRecipe:
+    """Derive all unset fields of a recipe, as ``resolve_run`` does."""
+    recipe, _ = resolve_run(given, data, setup, steps=steps)
+    return recipe
+
+
+def resolve_run(
+    given: Recipe,
+    data: Data,
+    setup: Place,
+    *,
+    steps: int | None = None,
+    oldest_s: float = PACE_LIVES_S,
+    say: Say = say_nothing,
+    pretrained: StartModel | None = None,
+) -> tuple[ResolvedRecipe, Pace | None]:
+    """Derive all unset fields of a recipe; ``steps`` replaces its length.
+
+    Also return the pace that converted minutes to steps; None if the length needed no measurement.
+    ``pretrained`` is the starting model, if the caller continues to use it. A pace measured up to
+    ``oldest_s`` seconds ago is reused; a new measurement is reported. Raises ConfigError if
+    settings contradict each other or the data.
+    """
+    train = given.train
+    world = setup.world
+    if train.compile and setup.device.type == "cpu":
+        raise ConfigError(
+            "train.compile = true gains nothing on a CPU, where its first step takes 20 s: "
+            "leave it out"
+        )
+    if train.patience is not None and data.valid is None:
+        raise ConfigError(
+            f"train.patience = {train.patience} waits for a better evaluation, and data.split = "
+            f"{given.data.split} leaves nothing to validate on: leave it out, or give another split"
+        )
+    threads = run_threads(train, cores() // world.size)
+    torch.set_num_threads(threads)
+    shaped = family_of(given.objective).shape_model(given, data)
+    model = resolve_model(shaped, vocab_size=data.tokenizer.vocab_size, context=given.data.context)
+    precision = train.precision
+    if precision == "auto":
+        with stage("measuring which precision is faster"):
+            precision = fastest_precision(setup.device, model.d_model)
+    named = train.model_copy(update={"precision": precision, "threads": threads})
+    fixed = given.model_copy(update={"train": named})
+
+    def at_length(length: Length) -> ResolvedRecipe:
+        resolved = resolve_train(
+            fixed,
+            steps=length.steps,
+            valid_tokens=None if data.valid is None else len(data.valid.ids),
+            is_gpu=setup.device.type != "cpu",
+            threads=threads,
+            n_evaluations=length.n_evaluations,
+            evaluate_tokens=length.evaluate_tokens,
+        )
+        optimizer = resolve_optimizer(given.optimizer, steps=length.steps)
+        return resolved_recipe(fixed, model, resolved, optimizer)
+
+    if steps is None:
+        epoch_tokens = family_of(given.objective).epoch_tokens(given, data.train)
+        steps = run_steps(given, train_tokens=epoch_tokens)
+        if steps is not None:
+            train.check_keep_steps(steps)
+    if steps is not None:
+        recipe, pace = at_length(Length(steps)), None
+    else:
+        measured = at_length(Length(provisional_steps(given)))
+        pace = find_pace(measured, data, setup, pretrained, oldest_s)
+        try:
+            recipe = at_length(_length_in_minutes(given, measured, pace))
+        except ConfigError:
+            if not pace.age_s:
+                raise
+            # No run is refused for an old measurement.
+            pace = find_pace(measured, data, setup, pretrained, -1.0)
+            recipe = at_length(_length_in_minutes(given, measured, pace))
+        say(describe_length(train.minutes or 0.0, recipe.train.steps, pace))
+    check_place(recipe, setup)
+    return recipe, pace
+
+
+def provisional_steps(recipe: Recipe) -> int:
+    """Return a length that fits the warm-up, to measure a recipe or resolve its other fields."""
+    return max(_PROVISIONAL_STEPS, recipe.optimizer.warmup_steps or 0)
+
+
+def _length_in_minutes(recipe: Recipe, measured: ResolvedRecipe, pace: Pace) -> Length:
+    """Return the length that fits a recipe's minutes, at a pace."""
+    train = recipe.train
+    assert train.minutes is not None, "only minutes leave the steps to a measurement"
+    is_fixed = train.evaluate_tokens is not None or recipe.objective.scores_whole_split
+    length = length_in(
+        train.minutes,
+        pace.step_s,
+        pace.evaluation_s,
+        evaluate_steps=train.evaluate_steps,
+        scored_tokens=None if is_fixed else measured.train.evaluate_tokens,
+    )
+    train.check_keep_steps(length.steps)
+    return length

@@ -16,10 +16,11 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.items import Metric
 from sublayer.files.cache_folder import content_key
 from sublayer.files.parsing import Number, read_json_object, read_typed
 from sublayer.files.storage import write_file
-from sublayer.objective.metric import Metric
+from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.family import example_batches
 from sublayer.objective.supervised.scores import REMEDY, BaselineScores, part_name, trained_examples
 from sublayer.runs.record import describe_small_test

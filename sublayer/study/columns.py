@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from sublayer.config.messages import choice_error
 from sublayer.errors import ConfigError
+from sublayer.evaluation.items import Metric
 from sublayer.nearest import nearest_hint
-from sublayer.objective.families import family
-from sublayer.objective.metric import Metric
+from sublayer.objective.family import family
 from sublayer.study.arms import PRETRAINING, Chain, Member, names_of
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, ERROR

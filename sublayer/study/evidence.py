@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.errors import CheckpointError
-from sublayer.evaluation.items import FromItems, ItemTable
+from sublayer.evaluation.items import FromItems, ItemTable, Metric
 from sublayer.files.parsing import Number, Typed, read_typed
-from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import SCORE
 from sublayer.statistics.covariance import (
     FEWEST_DOCUMENTS,

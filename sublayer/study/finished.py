@@ -15,14 +15,13 @@ from sublayer.config.messages import setting_in_words
 from sublayer.config.recipe import HEADINGS, Recipe, ResolvedRecipe
 from sublayer.config.train import OF_A_RUN
 from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.items import write_items
 from sublayer.files.checkpoints import RECORD
 from sublayer.files.parsing import Typed, read_typed
 from sublayer.files.storage import held, resolved, write_json
-from sublayer.objective.families import family_of
-from sublayer.objective.family import Scored
+from sublayer.objective.family import Scored, family_of
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named
-from sublayer.runs.items import write_items
-from sublayer.runs.lengthening import read_lengthenings
+from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed

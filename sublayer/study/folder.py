@@ -23,7 +23,7 @@ from sublayer.files.parsing import check_typed, parse_toml, read_toml
 from sublayer.files.storage import describe_absence, write_file
 from sublayer.model.parameters import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, folders_named
-from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
+from sublayer.runs.resume import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, differing_stages, in_path
 from sublayer.study.budget.match import ORIGIN, settle
 from sublayer.study.definition import Study

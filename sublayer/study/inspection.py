@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sublayer.data.prepare import Data
     from sublayer.data.store import Split
     from sublayer.data.tokenizers.base import Tokenizer
-    from sublayer.inspection.sample import Sample
+    from sublayer.inspection.states import Sample
 
 
 class Inspecting(Table):
@@ -140,9 +140,9 @@ def inspect_run(
     ``device`` is as on the command line; None for the best there is. Raises DataError if the split
     is too short, and CheckpointError if the kept file, or the model, is damaged.
     """
-    from sublayer.inspection.layers import measure_layers
+    from sublayer.inspection.states import measure_layers
     from sublayer.loading import load
-    from sublayer.objective.evaluation import batch_sequences
+    from sublayer.objective.family import scored_sequences
     from sublayer.system.machine import choose_device
 
     if read_layers(run, inspecting) is not None:
@@ -152,7 +152,7 @@ def inspect_run(
     changes = measure_layers(
         model,
         sample,
-        batch_sequences=batch_sequences(model, recipe.data.context),
+        batch_sequences=scored_sequences(model, recipe.data.context),
         beyond=inspecting.n_beyond(model.config),
     )
     layers = InspectedLayers(split.name, sample.n_tokens, len(sample), changes)
@@ -164,7 +164,7 @@ def sample_of(recipe: Recipe, split: "Split", inspecting: Inspecting) -> "Sample
 
     Raises DataError if the split is shorter than a window.
     """
-    from sublayer.inspection.sample import spread_windows
+    from sublayer.inspection.states import spread_windows
 
     return spread_windows(
         split,

@@ -417,7 +417,7 @@ def kept_seal(run: Path) -> Seal | None:
     if (run / ENSEMBLE).is_file():
         content = read_json_object(run / ENSEMBLE, CheckpointError).get("plan")
     else:
-        from sublayer.runs.inputs import read_began  # imports PyTorch
+        from sublayer.runs.resume import read_began  # imports PyTorch
 
         content = getattr(read_began(run), "plan", None)
     try:

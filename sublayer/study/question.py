@@ -19,7 +19,7 @@ from sublayer.config.table import (
 )
 from sublayer.counts import count
 from sublayer.errors import ConfigError, check_rules
-from sublayer.objective.metric import Metric
+from sublayer.evaluation.items import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.scores import Contrast, arm_less
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sublayer.objective.metric import Metric
+from sublayer.evaluation.items import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.inspection import InspectedLayers, WrittenSample
 

@@ -17,15 +17,14 @@ from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, check_rules
+from sublayer.evaluation.items import Metric
 from sublayer.files.storage import describe_absence
 from sublayer.numbers import format_share
-from sublayer.objective.families import family_of
-from sublayer.objective.metric import Metric
+from sublayer.objective.family import family_of
+from sublayer.runs.folder import check_start
 from sublayer.runs.record import lay_out, text_rows
-from sublayer.runs.resolution import recall_run_pace, resolve_run
 from sublayer.runs.run import measure_step
-from sublayer.runs.session import Place
-from sublayer.runs.start_check import check_start
+from sublayer.runs.session import Place, recall_run_pace, resolve_run
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import PRETRAINING, Arm, Chain, arm_notes, explain_nesting, n_compared
 from sublayer.study.budget.expected import run_disk
@@ -571,8 +570,8 @@ class StudyFacts:
             # A study's length is not checked later, so an old pace will not do.
             oldest_s = _OLDEST_PACE_S if is_new else math.inf
             data = self.data(recipe)
-            resolved = resolve_run(recipe, data, placement, oldest_s=oldest_s, say=note)
-            self._resolved[key] = resolved.recipe
-            return resolved.recipe
+            resolved, _ = resolve_run(recipe, data, placement, oldest_s=oldest_s, say=note)
+            self._resolved[key] = resolved
+            return resolved
 
         return Measures(vocab_size, train_tokens, resolve_once, step_s)

@@ -14,9 +14,9 @@ from sublayer.config.layers import RUN_RECIPE, layer_of
 from sublayer.config.load import LoadedRecipe, recipe_of, vary
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
+from sublayer.evaluation.items import Metric
 from sublayer.files.parsing import parse_toml
-from sublayer.objective.families import family_of
-from sublayer.objective.metric import Metric
+from sublayer.objective.family import family_of
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import (
     NO_TRIAL,

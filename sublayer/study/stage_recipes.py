@@ -28,10 +28,10 @@ from sublayer.files.checkpoints import Input, checkpoint_path
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.storage import expanded, write_file, write_json
 from sublayer.loading import CHECKPOINTS_NAME
-from sublayer.objective.families import KINDS, family_of
+from sublayer.objective.family import KINDS, family_of
 from sublayer.objective.supervised.scores import name_part
-from sublayer.runs.inputs import check_same_inputs, of_identity
-from sublayer.runs.start_check import check_start
+from sublayer.runs.folder import check_start
+from sublayer.runs.resume import check_same_inputs, of_checksums
 from sublayer.study.arms import (
     LONGEST_PART,
     NO_TRIAL,
@@ -357,7 +357,9 @@ def find_keys(
                 content += [identity for _, identity in names]
         except SublayerError as error:
             raise type(error)(f"stage {stage.name}: {error}") from None
-        inputs.setdefault(arm, {})[stage.name] = [of_identity(*pair) for pair in pairs]
+        inputs.setdefault(arm, {})[stage.name] = [
+            of_checksums({name: content_key(identity)}, {})[0] for name, identity in pairs
+        ]
         return content
 
     keys = recipes.keys(texts_of)

@@ -32,7 +32,7 @@ from sublayer.data.corpora import find_sources
 from sublayer.data.prepare import prepare_text
 from sublayer.data.text.documents import Reading
 from sublayer.data.tokenizers.languages import BilingualTokenizer
-from sublayer.decode.translate import tokenizer_of, translate_lines
+from sublayer.decode.beam import tokenizer_of, translate_lines
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     N_RESAMPLES,
@@ -42,6 +42,7 @@ from sublayer.evaluation.bleu import (
     count_lines,
     score_of_counts,
 )
+from sublayer.evaluation.items import Metric
 from sublayer.evaluation.likelihood import score
 from sublayer.evaluation.probes import ask, check_model, read_probes
 from sublayer.files.cache_folder import cache_folder
@@ -66,11 +67,10 @@ from sublayer.model.transformer import (
     evaluating,
 )
 from sublayer.objective.causal import WINDOWS, window_items
-from sublayer.objective.evaluation import Evaluation, batch_sequences, context_of
-from sublayer.objective.metric import Metric
+from sublayer.objective.family import Evaluation, context_of, scored_sequences
 from sublayer.objective.supervised.answering import answer_known
 from sublayer.objective.supervised.evaluation import evaluate_tasks
-from sublayer.objective.translation.family import beam_settings
+from sublayer.objective.translation import beam_settings
 from sublayer.runs.finetuning import finetune_seeds
 from sublayer.runs.folder import RunFolder
 from sublayer.study.results import Cell
@@ -262,7 +262,7 @@ class Speed(Measure):
         model = candidate.load(device).model
         context = min(candidate.context, _LONGEST)
         is_pair = isinstance(model, EncoderDecoder)
-        size = batch_sequences(model, context), max(1, context // 2) if is_pair else context
+        size = scored_sequences(model, context), max(1, context // 2) if is_pair else context
         generator = torch.Generator().manual_seed(0)
         assert model.config.vocab_size is not None, "the model is built"
         source, target = (
@@ -359,7 +359,7 @@ class BitsPerByte(Measure):
             text,
             context=context,
             stride=stride,
-            batch_sequences=batch_sequences(model, context),
+            batch_sequences=scored_sequences(model, context),
             respect_boundaries=recipe is not None and recipe.data.boundaries == "respect",
         )
         items = window_items(text, likelihood, context=context, stride=stride)

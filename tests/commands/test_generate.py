@@ -15,7 +15,7 @@ from sentencepiece import SentencePieceTrainer
 from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.data.tokenizers.base import ByteTokenizer
-from sublayer.decode.prompted import Continuation
+from sublayer.decode.sample import Continuation
 from sublayer.errors import ConfigError
 from sublayer.interop.huggingface import read_huggingface
 from sublayer.training.log import METRICS, read_metrics

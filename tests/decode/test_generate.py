@@ -12,9 +12,8 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.span import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.decode import packed_linear
 from sublayer.decode.beam import BeamSettings, search
-from sublayer.decode.continuations import DrawnContinuations, top
+from sublayer.decode.beam_step import DrawnContinuations, top
 from sublayer.decode.gaps import (
     FillSettings,
     complete,
@@ -24,9 +23,8 @@ from sublayer.decode.gaps import (
     go_on,
     prompt_with_gaps,
 )
-from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.decode.step import FixedStepper, LstmStepper, Stepper
+from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pack_linear, takes_vectors
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache, cache_bytes
 from sublayer.model.transformer import build
@@ -242,7 +240,7 @@ def test_no_step_waits_for_a_gpu(fixed, monkeypatch, is_fixed):
     (torch.bfloat16, 1, "Intel"), (torch.bfloat16, 16, "AMD"),
 ], ids=str)  # fmt: skip
 def test_packed_products_are_those_of_a_linear_map(monkeypatch, dtype, n_rows, maker):
-    monkeypatch.setattr(packed_linear, "processor", lambda: maker)
+    monkeypatch.setattr("sublayer.decode.step.processor", lambda: maker)
     generator, shapes = torch.Generator().manual_seed(4), [(37, 24), (n_rows, 24), (37,)]
     matrix, x, bias = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
     limit = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
@@ -254,7 +252,7 @@ def test_packed_products_are_those_of_a_linear_map(monkeypatch, dtype, n_rows, m
         assert found.dtype == dtype
         atol = limit * expected.abs().max().item()
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol)
-        monkeypatch.setattr(packed_linear, "_packs", lambda matrix: False)
+        monkeypatch.setattr("sublayer.decode.step._packs", lambda matrix: False)
 
 
 def make_translator(vocab_size, **fields):
@@ -455,9 +453,9 @@ def test_tokens_behind_a_sentinel_fill_its_gap(text, written, fills, unplaced):
 ])  # fmt: skip
 def test_a_completed_text_keeps_the_prompt_as_it_is(text, fills, completed):
     prompt = prompt_with_gaps(TOKENIZER, text)
-    filled = complete(TOKENIZER, prompt, [ids_of(fill) for fill in fills])
-    assert filled.text == completed
-    assert [filled.text[place] for place in filled.places] == fills
+    filled, places = complete(TOKENIZER, prompt, [ids_of(fill) for fill in fills])
+    assert filled == completed
+    assert [filled[place] for place in places] == fills
 
 
 @pytest.mark.parametrize("text, message", [
@@ -494,7 +492,7 @@ def test_greedy_filling_is_the_most_probable_token_each_time():
     places = find_fills(written, prompt_with_gaps(TOKENIZER, PROMPT))
     fills = [[] if place is None else written[place] for place in places]
     assert (best.n_tokens, best.score) == (len(written), pytest.approx(total, abs=1e-10))
-    assert best.text == complete(TOKENIZER, prompt_with_gaps(TOKENIZER, PROMPT), fills).text
+    assert best.text == complete(TOKENIZER, prompt_with_gaps(TOKENIZER, PROMPT), fills)[0]
 
 
 @torch.no_grad()
@@ -567,6 +565,6 @@ def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
     ends = TOKENIZER.sentinel_ids[len(fills) :]
     written = [id_ for id_ in target.tolist() if id_ not in ends]
     found = [written[place] for place in find_fills(written, read) if place is not None]
-    filled = complete(TOKENIZER, read, found)
-    assert filled.text == text
-    assert [filled.text[place] for place in filled.places] == fills
+    filled, places = complete(TOKENIZER, read, found)
+    assert filled == text
+    assert [filled[place] for place in places] == fills

@@ -23,13 +23,14 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import Counter, Counts, Likelihood, score, windows
-from sublayer.evaluation.probes import ask, read_probes
-from sublayer.evaluation.prompted_likelihood import (
+from sublayer.evaluation.probes import (
     EncodedQuery,
     Query,
     Requests,
+    ask,
     decoder_nats,
     encode_queries,
+    read_probes,
     target_nats,
 )
 from sublayer.model.model_folder import save_model
@@ -508,7 +509,7 @@ def test_thresholds_equal_a_slow_search():
 
 
 def test_texts_of_about_equal_lengths_share_a_batch(monkeypatch):
-    monkeypatch.setattr("sublayer.evaluation.prompted_likelihood._TOKENS", 20)
+    monkeypatch.setattr("sublayer.evaluation.probes._TOKENS", 20)
     model, n_read = drawn_tiny_model(), []
     hidden = model.hidden
 

@@ -17,16 +17,25 @@ from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
-from sublayer.inspection.layer_splitting import check_flows, measure_splitting
-from sublayer.inspection.layers import compare_states, measure_layers
-from sublayer.inspection.paths import Box, follow_tokens, project, raise_labels
-from sublayer.inspection.sample import Sample, spread_rows, spread_windows
 from sublayer.inspection.splitting import (
+    check_flows,
     leading_term,
     linear_problem,
     local_errors,
+    measure_splitting,
     nonlinear_problem,
     predicted_term,
+)
+from sublayer.inspection.states import (
+    Box,
+    Sample,
+    compare_states,
+    follow_tokens,
+    measure_layers,
+    project,
+    raise_labels,
+    spread_rows,
+    spread_windows,
 )
 from sublayer.model.transformer import build
 from tests.breadth import examples

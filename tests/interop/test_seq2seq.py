@@ -17,8 +17,7 @@ from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer, parse_model
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.data.tokenizers.word_bpe import read_codes
-from sublayer.decode.beam import BeamSettings, search
-from sublayer.decode.translate import translate_lines
+from sublayer.decode.beam import BeamSettings, search, translate_lines
 from sublayer.errors import ConfigError, DataError
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.huggingface import (

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from sublayer.errors import CheckpointError
-from sublayer.evaluation.items import Items, ItemTable
+from sublayer.evaluation.items import Items, ItemTable, write_items
 from sublayer.files.arrays import dump_arrays
 from sublayer.judging.folders import STUDY_ITEMS, read_comparison_items, read_study_items
-from sublayer.runs.items import write_items
 
 JUNK = lzma.compress(b"x" * 100)
 OLD = Path(__file__).parents[1] / "golden" / "old"

@@ -33,7 +33,7 @@ from sublayer.model.model_folder import (
 )
 from sublayer.model.parameters import initial_values, initialise, parameter_generator, zero_padding
 from sublayer.model.transformer import build, compose
-from sublayer.objective.translation.loss import Translation
+from sublayer.objective.translation import Translation
 from tests.breadth import examples
 from tests.files.test_checkpoints import TALL, WIDE, write_part
 

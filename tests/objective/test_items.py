@@ -30,11 +30,19 @@ from sublayer.model.context import Layout
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build, compose
 from sublayer.objective.causal import Causal, _spread, window_items
-from sublayer.objective.families import KINDS, family, family_of
-from sublayer.objective.masked.scores import HIDDEN, Scoring, encoder_scores
-from sublayer.objective.span import SpanCorruption, corruption_rule, frequency_loss
-from sublayer.objective.translation.family import beam_settings
-from sublayer.objective.translation.loss import Translation, nats_of_pairs, translation_nats
+from sublayer.objective.family import KINDS, family, family_of
+from sublayer.objective.masked import HIDDEN, Scoring, encoder_scores
+from sublayer.objective.span import (
+    SpanCorruption,
+    corruption_rule,
+    frequency_loss,
+)
+from sublayer.objective.translation import (
+    Translation,
+    beam_settings,
+    nats_of_pairs,
+    translation_nats,
+)
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.text_model import TextModel

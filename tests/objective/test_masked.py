@@ -15,13 +15,16 @@ from sublayer.data.masked import Example, MaskRule, PairBatches, pack
 from sublayer.data.sentence_pairs import PairRule
 from sublayer.data.tokenizers.base import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.masked.loss import Masked, pair_settings, predicts_negative, sentence_nats
-from sublayer.objective.masked.scores import (
+from sublayer.objective.masked import (
     SEED,
+    Masked,
     PairScore,
     Scoring,
     encoder_scores,
+    pair_settings,
+    predicts_negative,
     score_pairs,
+    sentence_nats,
 )
 from sublayer.runs.session import prepare_data
 from tests.encoders import encoder_of, with_known_logits

@@ -19,13 +19,12 @@ from sublayer import reporting
 from sublayer.api.run import load
 from sublayer.config.layers import read_toml
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.items import Metric
 from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import Spread
-from sublayer.inspection.layers import measure_layers
-from sublayer.inspection.sample import spread_windows
+from sublayer.inspection.states import measure_layers, spread_windows
 from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.metric import Metric
 from sublayer.reporting.figures import ProbedRun, draw_metrics, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report

@@ -24,14 +24,12 @@ from sublayer.config.load import load_recipe
 from sublayer.data.prepare import prepare
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
-from sublayer.evaluation.items import Items, ItemTable
+from sublayer.evaluation.items import ITEMS, Items, ItemTable, read_items, write_items
 from sublayer.files.arrays import dump_arrays, dump_npz
 from sublayer.runs.finetuning import SCORES, finetune_seeds
-from sublayer.runs.folder import RunFolder, default_folder
-from sublayer.runs.items import ITEMS, read_items, write_items
+from sublayer.runs.folder import RunFolder, check_start, default_folder
 from sublayer.runs.record import describe_small_test, text_rows
 from sublayer.runs.run import train_run
-from sublayer.runs.start_check import check_start
 from sublayer.runs.texts import own_split
 from sublayer.training.log import METRICS, SilentProgress, read_metrics
 from tests.evaluation.test_likelihood import write_tasks

@@ -13,9 +13,8 @@ from scipy.stats import mannwhitneyu, ttest_ind, ttest_rel
 
 from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import FromItems, ItemTable
+from sublayer.evaluation.items import FromItems, ItemTable, Metric
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.metric import Metric
 from sublayer.statistics.covariance import (
     FEWEST_DOCUMENTS,
     ItemSpreads,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.families import family
+from sublayer.objective.family import family
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, against_baseline

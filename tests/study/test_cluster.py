@@ -17,9 +17,9 @@ from sublayer.api.comparing import compare
 from sublayer.config.load import load_recipe
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
+from sublayer.evaluation.items import ITEMS
 from sublayer.files.checkpoints import RECORD
 from sublayer.files.storage import held
-from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
 from sublayer.study.budget.expected import PROGRAM_BYTES
 from sublayer.study.jobs import worker as of_worker

@@ -17,7 +17,7 @@ from sublayer.cli.main import INTERRUPTED
 from sublayer.config.load import load_recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
-from sublayer.runs.items import ITEMS
+from sublayer.evaluation.items import ITEMS
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import expand
 from sublayer.study.budget import match

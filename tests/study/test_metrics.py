@@ -16,14 +16,11 @@ from sublayer.config.resolve import expected_model, rows_of_example
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
-from sublayer.evaluation.items import FromItems, Items, ItemTable
+from sublayer.evaluation.items import FromItems, Items, ItemTable, Metric, read_items, write_items
 from sublayer.evaluation.likelihood import spread_windows, windows
-from sublayer.objective.masked.scores import Scoring, encoder_scores
-from sublayer.objective.metric import Metric
+from sublayer.objective.masked import Scoring, encoder_scores
 from sublayer.runs.folder import RunFolder
-from sublayer.runs.items import read_items, write_items
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, prepare_data
+from sublayer.runs.session import Place, prepare_data, resolve
 from sublayer.study.arms import PRETRAINING
 from sublayer.study.budget.measure import train_step
 from sublayer.study.collect import list_caveats, list_text_caveats

@@ -18,13 +18,13 @@ from sublayer.config.layers import read_toml
 from sublayer.config.load import load_recipe, vary
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
+from sublayer.evaluation.items import ITEMS, read_items, write_items
 from sublayer.evaluation.likelihood import score
 from sublayer.judging.folders import read_comparison_items
 from sublayer.objective import family
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.reporting.files import results_to_json
 from sublayer.runs.folder import RunFolder
-from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
 from sublayer.study.collect import results_of_folder

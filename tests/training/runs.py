@@ -5,8 +5,7 @@ import signal
 
 import torch
 
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.training.log import METRICS, SilentProgress, read_metrics
 from sublayer.training.world import World
 

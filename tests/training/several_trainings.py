@@ -25,7 +25,7 @@ from sublayer.config.load import load_recipe, vary
 from sublayer.errors import SublayerError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
-from sublayer.objective.families import family_of
+from sublayer.objective.family import family_of
 from sublayer.objective.supervised import heads
 from sublayer.objective.supervised import text as texts
 from sublayer.runs.run import train_run

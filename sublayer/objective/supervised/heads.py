@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import batch_sequences
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, PackedBatch
 from sublayer.data.tasks.batches import Assembler, RowRule, TaskSplit
@@ -39,7 +40,7 @@ from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import dropout
 from sublayer.model.transformer import Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import batch_sequences, own_objective
+from sublayer.objective.family import own_objective
 from sublayer.tasks.registry import TaskSpec, wording_of
 from sublayer.tasks.task import Prediction, Task
 

@@ -18,16 +18,15 @@ from sublayer.data.counter_rng import Purpose, generator
 from sublayer.data.tasks.batches import Assembler, RowRule, TaskPart
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
-from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
+from sublayer.decode.beam_step import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.evaluation.split_work import compute_each, silent
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
-from sublayer.objective.base import Objective
+from sublayer.objective.base import Objective, target_hidden
 from sublayer.objective.supervised.heads import AskedSplit
-from sublayer.objective.targets import target_hidden
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Prediction
 

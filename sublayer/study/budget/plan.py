@@ -27,7 +27,7 @@ from sublayer.estimate.cluster import (
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
 from sublayer.estimate.memory import TrainingMemory, n_frozen_parameters
 from sublayer.model.estimates import FLOAT32_BYTES, Precision
-from sublayer.runs.start_check import check_start
+from sublayer.runs.folder import check_start
 from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.expected import (
     PROGRAM_BYTES,

@@ -1,11 +1,18 @@
-"""Translation objectives: their row, and their evaluation by ``sublayer evaluate``."""
+"""Translation: its loss, its batches, its scores and their items.
 
+Source: Vaswani et al. 2017 (1706.03762); label smoothing: Szegedy et al. 2016 (1512.00567), sec. 7.
+"""
+
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sublayer.config.objective import BleuTokenizer, TranslationObjective, bleu_tokenizer_of
@@ -14,10 +21,9 @@ from sublayer.config.resolve import batch_sequences
 from sublayer.counts import count
 from sublayer.data.parallel import PairText
 from sublayer.data.store import Split
-from sublayer.data.tokenizers.languages import LanguageRules
-from sublayer.data.translation_batches import TranslationBatches
-from sublayer.decode.beam import BeamSettings
-from sublayer.decode.translate import TranslatedLine, tokenizer_of
+from sublayer.data.tokenizers.base import Ids
+from sublayer.data.translation_batches import TranslationBatches, side_lengths
+from sublayer.decode.beam import BeamSettings, TranslatedLine, tokenizer_of, translate_lines
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     COMPOUNDS,
@@ -29,37 +35,201 @@ from sublayer.evaluation.bleu import (
     count_lines,
     count_translations,
     reference_lines,
+    score_of_counts,
     translated_lines,
     word_rule_of,
 )
-from sublayer.evaluation.split_work import Processes
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Metric, quotient_of
+from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
 from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
+from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.numbers import interval_ends
-from sublayer.objective.evaluation import Evaluation, own_objective
-from sublayer.objective.family import Effort, Family, Scored
-from sublayer.objective.metric import Metric
-from sublayer.objective.targets import SyntheticTargets
-from sublayer.objective.translation.loss import (
-    LOSS_OF_ITEMS,
-    Translation,
-    batch_tokens,
-    nats_of_pairs,
-    score_of_items,
-    scoring_batches,
-    translate_ids,
-    translate_ids_exactly,
-    translate_pairs,
-    translation_items,
-    translation_nats,
-)
+from sublayer.objective.base import SyntheticTargets, TargetLoss, TargetNats, nats_of_rows
+from sublayer.objective.family import Effort, Evaluation, Family, Scored, own_objective
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import note
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
+
+
+class Translation(TargetLoss):
+    """Loss of translations, with a recipe's label smoothing.
+
+    uniform: a share ``e`` is spread over the vocabulary, target included (fairseq of 2019, with
+    which Macaron Net was trained; Szegedy et al.). others: ``e`` is spread over the other entries
+    (fairseq since).
+    """
+
+    def __init__(self, model: Transformer, config: TranslationObjective) -> None:
+        vocab_size = model.config.vocab_size
+        share, z = config.label_smoothing, config.z_loss
+        smoothing = None
+        if share or z:
+            per_other = share / (vocab_size if config.smoothing == "uniform" else vocab_size - 1)
+            trained = 1.0 - share if config.smoothing == "uniform" else 1.0 - share - per_other
+            smoothing = Smoothing(trained, per_other, z)
+        super().__init__(model, smoothing)
+
+
+def scoring_batches(recipe: Recipe, split: Split) -> TranslationBatches:
+    """Build batches to score a split, of the size of a training micro-batch, with little padding.
+
+    Raises DataError where every pair is too long.
+    """
+    return TranslationBatches(
+        split,
+        context=recipe.data.context,
+        batch_tokens=batch_tokens(recipe) // recipe.data.batch_parts,
+        seed=recipe.train.seed,
+        starts_with_pad=recipe.model.decoder_start == "pad",
+    )
+
+
+def batch_tokens(recipe: Recipe) -> int:
+    """Count the tokens of a batch, padding included."""
+    return recipe.train.batch_tokens or batch_sequences(recipe) * recipe.data.context
+
+
+_GROUP = 256
+"""Pairs that are translated together where the number of processes must change nothing."""
+
+
+def translation_nats(
+    model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
+) -> float:
+    """Compute the mean nats per target token, ends included, of pairs that are not too long.
+
+    Without label smoothing. The work is divided among ``processes``, and all return the same.
+    """
+    objective = Translation(model, TranslationObjective())
+
+    def score_batch(step: int) -> tuple[float, int]:
+        batch = batches.batch(step).to(model.embedding.weight.device)
+        return float(objective(batch)["nll"]), batch.n_predicted
+
+    with evaluating(model), torch.inference_mode():
+        rows = compute_each(score_batch, batches.n_batches(0), processes)
+    return add_up(nats for nats, _ in rows) / sum(n for _, n in rows)
+
+
+def nats_of_pairs(
+    model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
+) -> TargetNats:
+    """Compute the nats of every pair's target, end included, in the split's order.
+
+    A pair that is too long has 0 nats and 0 tokens.
+    """
+
+    def score_batch(step: int) -> TargetNats:
+        return nats_of_rows(model, batches.batch(step).to(model.embedding.weight.device))
+
+    with evaluating(model), torch.inference_mode():
+        rows = compute_each(score_batch, batches.n_batches(0), processes)
+    n_pairs = len(side_lengths(batches.split))
+    by_pair = TargetNats(np.zeros(n_pairs), np.zeros(n_pairs, dtype=np.int64))
+    for step, row in enumerate(rows):
+        indices = batches.places(step)
+        by_pair.nats[indices], by_pair.tokens[indices] = row
+    return by_pair
+
+
+def translate_pairs(
+    text_model: TextModel,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    *,
+    sentences: int = 32,
+    progress: Callable[[int], None] | None = None,
+) -> list[TranslatedLine]:
+    """Translate the source words of every pair; return translations in order.
+
+    ``sentences`` of similar lengths are translated at a time: all pairs are sorted. ``progress``
+    receives the number done.
+    """
+    translations = translate_lines(
+        text_model,
+        (pair.source_words for pair in pairs),
+        settings,
+        sentences=sentences,
+        window=max(1, len(pairs)),
+        are_words=True,
+        progress=progress,
+    )
+    return list(translations)
+
+
+def translate_ids(
+    text_model: TextModel,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    processes: Processes = ALONE,
+) -> list[Ids]:
+    """Translate the source words of every pair, split among processes; return ids in order.
+
+    Batches then differ, so that rounding may decide between equally good translations.
+    """
+    local_pairs = [pairs[index] for index in processes.own(len(pairs))]
+    translations = translate_pairs(text_model, local_pairs, settings)
+    return processes.gather([translation.ids for translation in translations], len(pairs))
+
+
+def translate_ids_exactly(
+    text_model: TextModel,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    processes: Processes = ALONE,
+) -> list[Ids]:
+    """Translate as ``translate_ids`` does, with ids independent of the number of processes.
+
+    Pairs of similar lengths are translated in groups that depend only on them.
+    """
+    order = sorted(range(len(pairs)), key=lambda number: len(pairs[number].source_words))
+    groups = [order[start : start + _GROUP] for start in range(0, len(order), _GROUP)]
+
+    def work(index: int) -> list[Ids]:
+        chosen = [pairs[number] for number in groups[index]]
+        return [translation.ids for translation in translate_pairs(text_model, chosen, settings)]
+
+    translated = chain.from_iterable(compute_each(work, len(groups), processes))
+    return [ids for _, ids in sorted(zip(order, translated, strict=True), key=itemgetter(0))]
+
+
+LOSS_OF_ITEMS = quotient_of(TranslationObjective.evaluated["loss"])
+PAIRS, LINES, COMPOUND_LINES = LOSS_OF_ITEMS.table, "lines", "compound_lines"
+"""The names of the tables; the last has BLEU with compounds split, where that is scored."""
+
+
+def translation_items(split: Split, nats: TargetNats, counted: Mapping[str, LineCounts]) -> Items:
+    """Return nats of stored pairs' targets, and counts of translated lines.
+
+    Pairs with an empty side are lines, but not stored; those that are too long have 0 nats and 0
+    tokens.
+    """
+    assert split.sentence_starts is not None, "the text was stored as pairs"
+    digest = Digest(PAIRS, split.store.sha256)
+    digest.add(split.sentence_starts)
+    digest.add(split.ids)
+    unit = "a pair of texts: the tokens of its target, its end included"
+    tables = {PAIRS: ItemTable(unit, digest.hexdigest(), nats._asdict(), None)}
+    for name, measures in ((LINES, MEASURES), (COMPOUND_LINES, (COMPOUNDS,))):
+        if measures[0] not in counted:
+            continue
+        sha256 = hashlib.sha256(f"{name}\n".encode())
+        for pair in split.pairs:
+            # No text of a pair contains a line break.
+            sha256.update(f"{pair.source}\n{pair.target}\n".encode())
+        tables[name] = ItemTable(
+            "a line: its translation's n-grams, and those that it shares with the reference",
+            sha256.hexdigest(),
+            {measure: counted[measure].counts for measure in measures},
+            None,
+        )
+    return Items(split.name, split.store.sha256, tables)
+
 
 BEAM_OPTIONS = {
     "beam": "beam",
@@ -142,69 +312,12 @@ def _other(
     return lines, theirs.target.content() == mine.target.content()
 
 
-def _with_targets(pairs: Sequence[PairText], path: Path, rules: LanguageRules) -> list[PairText]:
-    """Return pairs with the lines of a file as their references."""
-    texts = _read_translations(path, len(pairs))
-    return [
-        pair._replace(target=text, target_words=" ".join(rules.words(text)))
-        for pair, text in zip(pairs, texts, strict=True)
-    ]
-
-
 def _read_translations(path: Path, n_lines: int) -> list[str]:
     texts = text_lines(path, n_lines + 1)
     if len(texts) != n_lines:
         amount = count(len(texts), "line") if len(texts) < n_lines else "more lines"
         raise DataError(f"{path} has {amount}, the split has {n_lines:,}: give one for each line")
     return texts
-
-
-def _compare(
-    ours: Mapping[str, LineCounts], other: Lines, references: Lines, *, lowercase: bool, words: bool
-) -> dict[str, dict[str, Any]]:
-    """Compare the other's translations by text, and by ``words`` where divided alike."""
-    if not words:
-        other = replace(other, words=other.texts)
-    theirs = count_translations(other, references, lowercase=lowercase)
-    names = [name for name in MEASURES if words or name != "bleu"]
-    return {name: asdict(compare_translations(ours[name], theirs[name])) for name in names}
-
-
-def _caveats(result: Mapping[str, Any]) -> list[str]:
-    n_words, n_lines = result["reference_words"], result["lines"]
-    lines = {
-        "with compounds split BLEU is inflated: comparable only with what is scored in the same "
-        "way": COMPOUNDS in result,
-        f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty": result[
-            "too_long"
-        ],
-        f"BLEU finds {count(n_words, 'word')} in {count(n_lines, 'reference')}, too few for its "
-        "4-grams: of text without spaces give --bleu-tokenizer char, or the language's own; chrF "
-        "reads characters": n_words < _FEWEST_WORDS * n_lines,
-        f"empty sources: {result['empty_sources']:,}": result["empty_sources"],
-        f"empty references: {result['empty_references']:,}": result["empty_references"],
-        f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
-        "vocabulary": result["unknown_tokens"],
-    }
-    return [line for line, is_one in lines.items() if is_one]
-
-
-def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    rows = [
-        (
-            labels[name],
-            f"{measure['value']:.2f}",
-            f"{measure['other']:.2f}",
-            f"{measure['difference']:+z.2f}",
-            " to ".join(interval_ends(measure["interval"], 2)),
-            f"{measure['p_randomisation']:.4f}",
-        )
-        for name, measure in against["measures"].items()
-    ]
-    heads = ["measure", "this", "other", "difference", "95% CI", "p, randomisation"]
-    numbers = range(1, len(heads))
-    measures = table(heads, rows, right=numbers, width=terminal_width())
-    return ["", f"against {against['system']}:", measures]
 
 
 GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
@@ -223,7 +336,10 @@ def _bleu(name: str, label: str, unit: str) -> Metric:
         name,
         label,
         is_lower_better=False,
-        from_items=score_of_items(name),
+        from_items=FromItems(
+            COMPOUND_LINES if name == COMPOUNDS else LINES,
+            lambda sums: score_of_counts(name, np.asarray(sums[name])),
+        ),
         unit=unit,
         decimals=2,
     )
@@ -369,10 +485,13 @@ class TranslationFamily(Family):
         pairs = asked.own_text().pairs
         settings = beam_settings(recipe, options)
         against = options.get("against")
-        more = [
-            reference_lines(_with_targets(pairs, path, tokenizer.target), tokenizer, tokens)
-            for path in options.get("references", ())
-        ]
+        more = []
+        for path in options.get("references", ()):
+            further = [
+                pair._replace(target=text, target_words=" ".join(tokenizer.target.words(text)))
+                for pair, text in zip(pairs, _read_translations(path, len(pairs)), strict=True)
+            ]
+            more.append(reference_lines(further, tokenizer, tokens))
         other = None if against is None else _other(against, asked, pairs, settings, tokens)
         translations = _translate(text_model, asked, pairs, settings, "translated")
         ours = translated_lines([hypothesis.ids for hypothesis in translations], tokenizer, tokens)
@@ -399,9 +518,14 @@ class TranslationFamily(Family):
         }
         if other is not None:
             theirs, divides_alike = other
-            compared = _compare(
-                counted, theirs, references, lowercase=lowercase, words=divides_alike
-            )
+            if not divides_alike:
+                theirs = replace(theirs, words=theirs.texts)
+            others = count_translations(theirs, references, lowercase=lowercase)
+            # Words are comparable only where both divide them alike.
+            names = [name for name in MEASURES if divides_alike or name != "bleu"]
+            compared = {
+                name: asdict(compare_translations(counted[name], others[name])) for name in names
+            }
             result["against"] = {"system": str(against), "measures": compared}
         return {**result, "translations": list(ours.texts)}
 
@@ -425,8 +549,37 @@ class TranslationFamily(Family):
             f"with a beam of {result['beam']}"
             + (f", {result['references']} references" if result["references"] > 1 else ""),
             table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
-            *_caveats(result),
         ]
+        n_words, n_lines = result["reference_words"], result["lines"]
+        caveats = {
+            "with compounds split BLEU is inflated: comparable only with what is scored in the "
+            "same way": COMPOUNDS in result,
+            f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty": (
+                result["too_long"]
+            ),
+            f"BLEU finds {count(n_words, 'word')} in {count(n_lines, 'reference')}, too few for "
+            "its 4-grams: of text without spaces give --bleu-tokenizer char, or the language's "
+            "own; chrF reads characters": n_words < _FEWEST_WORDS * n_lines,
+            f"empty sources: {result['empty_sources']:,}": result["empty_sources"],
+            f"empty references: {result['empty_references']:,}": result["empty_references"],
+            f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
+            "vocabulary": result["unknown_tokens"],
+        }
+        lines += [line for line, holds in caveats.items() if holds]
         if "against" in result:
-            lines += _render_compared(result["against"], labels)
+            compared = [
+                (
+                    labels[name],
+                    f"{measure['value']:.2f}",
+                    f"{measure['other']:.2f}",
+                    f"{measure['difference']:+z.2f}",
+                    " to ".join(interval_ends(measure["interval"], 2)),
+                    f"{measure['p_randomisation']:.4f}",
+                )
+                for name, measure in result["against"]["measures"].items()
+            ]
+            heads = ["measure", "this", "other", "difference", "95% CI", "p, randomisation"]
+            numbers = range(1, len(heads))
+            lines += ["", f"against {result['against']['system']}:"]
+            lines.append(table(heads, compared, right=numbers, width=terminal_width()))
         return "\n".join(lines)

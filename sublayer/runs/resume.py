@@ -1,20 +1,26 @@
-"""Inputs that determine a run's result, kept at its start and compared on resume.
+"""Resumption of a run: its inputs compared with those at its start, and its lengthening.
 
 ``inputs.json``, next to ``recipe.toml``, holds the digest of each input and the recipe as the run
 began with it. Runs, fine-tunings and studies compare here on resume. Digests are of the prepared
 data, so that comparing reads nothing.
+
+A longer run continues from its newest checkpoint. Settings derived from its first length stay: the
+warm-up, and the intervals of logging, evaluation and saving.
 """
 
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sublayer.config.data import TOKENIZERS
-from sublayer.config.load import dump_recipe, recipe_of
+from sublayer.config.layers import read_toml
+from sublayer.config.load import dump_recipe, load_recipe, read_derived, recipe_of
 from sublayer.config.messages import setting_in_words, show, show_path
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe
+from sublayer.config.resolve import run_steps
 from sublayer.config.train import LENGTHS, probe_folders
 from sublayer.counts import count
 from sublayer.data.prepare import Data
@@ -29,13 +35,25 @@ from sublayer.files.checkpoints import (
     check_record,
     checkpoint_path,
     read_record,
+    read_state,
     saved_steps,
     verify_parts,
 )
-from sublayer.files.parsing import Count, Typed, parse_toml, read_json_object, read_typed
+from sublayer.files.parsing import (
+    Count,
+    Typed,
+    check_typed,
+    parse_toml,
+    read_json_object,
+    read_typed,
+)
 from sublayer.files.storage import as_typed, expanded, write_file
-from sublayer.runs.folder import INPUTS
+from sublayer.objective.family import family_of
+from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
+from sublayer.system.stages import Say
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
+from sublayer.training.loop import Replanned
+from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.warm_start import StartModel
 
 FORMAT = 1
@@ -161,7 +179,16 @@ def check_inputs(
             f"{folder} was begun by a version of sublayer that trains by other rules (format "
             f"{began.format}, this is {FORMAT}): resume it with that version, or {way_on}"
         )
-    _check_recipe(folder, began, resolved, way_on)
+    origin = str(folder / INPUTS)
+    fixed = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin).model_dump()
+    for table, fields in resolved.model_dump().items():
+        for name, value in fields.items() if isinstance(fields, dict) else ():
+            is_length = table == "train" and name in (*LENGTHS, "keep_steps")
+            if not is_length and value != fixed[table].get(name):
+                raise ConfigError(
+                    f"{folder} began with {table}.{name} = {show(fixed[table].get(name))}, and "
+                    f"its recipe.toml says {show(value)}: write it back, or {way_on}"
+                )
     before, now = began.inputs, list_inputs(recipe, data, pretrained)
     notes = []
     if pretrained is None or (has_checkpoint and _START in differing(before, now)):
@@ -197,11 +224,6 @@ def of_checksums(digests: Mapping[str, str], sizes: Mapping[str, Any]) -> list[I
     return inputs
 
 
-def of_identity(name: str, identity: Any) -> Input:
-    """Build an input from identifying JSON."""
-    return of_checksums({name: content_key(identity)}, {})[0]
-
-
 def check_same_inputs(
     what: str, recipe: Recipe, before: Sequence[Input], now: Sequence[Input], way_on: str
 ) -> None:
@@ -219,20 +241,6 @@ def check_same_inputs(
         f"{what} began with other data: {_label(first, recipe)} was {values.get(first, 'none')} "
         f"and is {others.get(first, 'none')}{beside}: bring back what it was, or {way_on}"
     )
-
-
-def _check_recipe(folder: Path, began: Began, resolved: Recipe, way_on: str) -> None:
-    """Raise ConfigError if a run's recipe file was changed in a field fixed on resume."""
-    origin = str(folder / INPUTS)
-    before = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin).model_dump()
-    for table, fields in resolved.model_dump().items():
-        for name, value in fields.items() if isinstance(fields, dict) else ():
-            is_length = table == "train" and name in (*LENGTHS, "keep_steps")
-            if not is_length and value != before[table].get(name):
-                raise ConfigError(
-                    f"{folder} began with {table}.{name} = {show(before[table].get(name))}, and "
-                    f"its recipe.toml says {show(value)}: write it back, or {way_on}"
-                )
 
 
 def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> list[str]:
@@ -282,3 +290,173 @@ def _label(name: str, recipe: Recipe) -> str:
         for keys in ([f"{name}_{kind}" for kind in kinds], kinds)
     )
     return f"the {name} split of {' and '.join(specific or shared)}"
+
+
+_STEPS, _PACE = "train.steps", "pace"
+
+
+class _Entry(Typed):
+    at_step: Count
+    """Its newest checkpoint then: the step of continuation."""
+    from_steps: Count
+    to_steps: Count
+    by: str = ""
+    """``_PACE``: steps re-planned from the run's minutes; else lengthened by a command."""
+
+
+class _Listed(Typed):
+    lengthened: list[_Entry] = []
+
+
+def read_lengthenings(recipe: Path, by: str = "") -> tuple[Replanned, ...]:
+    """Read lengthenings by commands from a run's ``recipe.toml``, the first one first.
+
+    Raises ConfigError if it is damaged.
+    """
+    listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
+    return tuple(Replanned(**row.model_dump(exclude={"by"})) for row in listed if row.by == by)
+
+
+def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
+    """Read re-plannings of minutes from a run's ``recipe.toml``, the first one first.
+
+    A lengthened run begins without. Raises ConfigError if it is damaged.
+    """
+    return read_lengthenings(recipe, _PACE)
+
+
+def add_replanned(folder: RunFolder, change: Replanned) -> None:
+    """Record in a run's recipe that its minutes were re-planned, and its new length."""
+    path, recipe = folder.path / RECIPE, folder.recipe()
+    train = recipe.train.model_copy(update={"steps": change.to_steps})
+    changed = recipe.model_copy(update={"train": train})
+    listed = [asdict(plan) for plan in read_lengthenings(path)]
+    listed += [{**asdict(plan), "by": _PACE} for plan in (*read_replanned(path), change)]
+    folder.write_recipe(changed, read_derived(path), listed)
+
+
+def has_other_length(before: Recipe, given: Recipe) -> bool:
+    """Return whether two recipes, as given, differ in length."""
+    return any(getattr(before.train, name) != getattr(given.train, name) for name in LENGTHS)
+
+
+def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
+    """Give a run the length of ``given``, in its recipe, and describe the rest of training.
+
+    Silent if it has that length. Minutes are for the complete run, converted by its measured step
+    time; ``train.keep_steps`` may name further future steps. Remains of a kill meanwhile are
+    removed: the record and the model of the shorter run. Raises ConfigError for a length that is
+    not longer.
+    """
+    run, path = folder.path, folder.path / RECIPE
+    if has_other_length(load_recipe(run).recipe, given):
+        recipe = folder.recipe()
+        steps, before = _steps(run, given, data), recipe.train.steps
+        if steps <= before:
+            lengths = ((name, getattr(given.train, name)) for name in LENGTHS)
+            named = [
+                f"train.{name} = {show(value)}" for name, value in lengths if value is not None
+            ]
+            length = named[0] if named else "a recipe without a length"
+            raise ConfigError(
+                f"{run} has {count(before, 'step')}, and {length} is no more: give more, or leave "
+                "it out"
+            )
+        saved = saved_steps(run / CHECKPOINTS)
+        change = Replanned(saved[-1] if saved else 0, before, steps)
+        given.train.check_keep_steps(steps)
+        kept, now = recipe.train.keep_steps, given.train.keep_steps
+        if not set(kept) <= set(now):
+            raise ConfigError(
+                f"{run} was started with train.keep_steps = {show(kept)}, not {show(now)}: a "
+                "longer run may keep more steps, and keeps those"
+            )
+        over = [step for step in now if step not in kept and step <= change.at_step]
+        if over:
+            raise ConfigError(
+                f"train.keep_steps names step {over[0]}, which {run} has passed, and it continues "
+                f"from step {change.at_step}: leave it out"
+            )
+        fields = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
+        train = recipe.train.model_copy(update={**fields, "steps": steps})
+        longer = recipe.model_copy(update={"train": train})
+        listed = [asdict(plan) for plan in (*read_lengthenings(path), change)]
+        # Steps are derived unless given now.
+        derived = [key for key in read_derived(path) if key != _STEPS]
+        if given.train.steps is None:
+            derived.append(_STEPS)
+        folder.write_recipe(longer, derived, listed)
+        say(describe(change, longer))
+    if read_lengthenings(path):
+        folder.reopen()
+
+
+def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> bool:
+    """Return whether a finished run is to be lengthened.
+
+    Raises ConfigError if it cannot be.
+    """
+    run, before = folder.path, load_recipe(folder.path).recipe
+    is_other = has_other_length(before, given)
+    has_stopped = bool(record.get("stopped_early"))
+    if not is_other and (has_stopped or record["step"] >= folder.recipe().train.steps):
+        return False
+    from_weights = f"start a new run from its weights with init.run={run}"
+    if has_stopped:
+        raise ConfigError(
+            f"{run} ended early, at step {record['step']}, as train.patience = "
+            f"{before.train.patience} says, and no length changes that: {from_weights}"
+        )
+    if not saved_steps(run / CHECKPOINTS):
+        raise ConfigError(f"{run} has no checkpoint to continue from: {from_weights}")
+    return True
+
+
+def earlier_ends(recipe: Path) -> tuple[int, ...]:
+    """Return the steps of a run's ends before its extensions."""
+    listed = read_lengthenings(recipe)
+    return tuple(plan.at_step for plan in listed if plan.at_step == plan.from_steps)
+
+
+def describe(change: Replanned, recipe: ResolvedRecipe) -> str:
+    """Describe the start of a lengthened run's continuation, and its learning rates."""
+    optimizer = recipe.optimizer
+    auxiliary = getattr(recipe.objective, "auxiliary", "none")
+    depends = {
+        # A constant warm-up is T5's schedule, whatever the other field.
+        f"optimizer.schedule = {optimizer.schedule}": optimizer.schedule in FALLS
+        and optimizer.warmup != "constant",
+        "optimizer.cooldown_share": optimizer.cooldown_share > 0,
+        f"objective.auxiliary = {auxiliary}": auxiliary != "none",
+    }
+    depending = [name for name, is_so in depends.items() if is_so]
+    text = f"continues from step {change.at_step:,} to {change.to_steps:,} instead of "
+    text += f"{change.from_steps:,}"
+    if not depending:
+        return text
+    next_rate = learning_rate(optimizer, change.at_step, change.to_steps)
+    was = learning_rate(optimizer, max(0, change.at_step - 1), change.from_steps)
+    return (
+        f"{text}: {' and '.join(depending)} {'follows' if len(depending) == 1 else 'follow'} the "
+        f"longer length from there on; the learning rate is {next_rate:.3g} after {was:.3g}"
+    )
+
+
+def _steps(run: Path, given: Recipe, data: Data) -> int:
+    steps = run_steps(
+        given, train_tokens=family_of(given.objective).epoch_tokens(given, data.train)
+    )
+    if steps is not None:
+        return steps
+    assert given.train.minutes is not None, "only minutes leave the steps to a measurement"
+    saved = saved_steps(run / CHECKPOINTS)
+    if not saved:
+        raise ConfigError(
+            f"{run} has no checkpoint that says how long its steps take: give train.steps"
+        )
+    try:
+        state = read_state(checkpoint_path(run / CHECKPOINTS, saved[-1]))
+    except CheckpointError as error:
+        raise ConfigError(f"{error}: give train.steps instead of train.minutes") from None
+    step_s = max(state.seconds, state.step_seconds) / max(1, state.step)
+    return int(60.0 * given.train.minutes / step_s)

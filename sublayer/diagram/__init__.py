@@ -1,1 +1,0 @@
-"""Architecture diagrams of recipes, as SVG and as text."""

@@ -1,1 +1,0 @@
-"""The objective masked: its loss, its batches and its scores."""

@@ -1,1 +1,0 @@
-"""The objective translation: its loss, its batches and its scores."""
