@@ -21,7 +21,7 @@ from sublayer.config.load import load_recipe
 from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.model.transformer import build
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.system.memory import allocate_for_training
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World

@@ -23,7 +23,7 @@ from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_tr
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import PackedBatch, pairs_in_rows
 from sublayer.model.transformer import build
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from sublayer.evaluation.items import Metric
 from sublayer.judging.folders import RunItems, read_comparison_items
-from sublayer.objective.family import KINDS, family
+from sublayer.objective.base import KINDS, family
 from sublayer.statistics.difference import Difference, Judgement
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import Looks, judge_looks

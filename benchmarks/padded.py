@@ -9,7 +9,7 @@ from torch import Tensor
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.data.masked import Example, ExampleSource
-from sublayer.objective.family import family
+from sublayer.objective.base import family
 from sublayer.objective.masked import pair_settings
 
 N_BATCHES = 64

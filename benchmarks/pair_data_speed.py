@@ -29,7 +29,7 @@ from sublayer.data.text.ranges import count_bytes
 from sublayer.data.text.sentences import sentences_of
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.cache_folder import cache_folder
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.system.memory import cores
 from sublayer.training.speed import fastest_precision
 

@@ -23,7 +23,7 @@ from sublayer.data.batches import PackedBatch
 from sublayer.data.span import EpochPieces, RandomPieces
 from sublayer.data.store import Split
 from sublayer.model.transformer import EncoderDecoder, build
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.objective.span import SpanFamily
 from sublayer.system.memory import allocate_for_training
 from sublayer.training.step import TrainStep

@@ -12,7 +12,7 @@ from sublayer.data.tasks.encoded import encode_examples
 from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import task_split
 from sublayer.model.transformer import compose
-from sublayer.objective.family import family
+from sublayer.objective.base import family
 from sublayer.objective.supervised.heads import row_rule
 from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.tasks.task import Example

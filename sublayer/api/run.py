@@ -114,7 +114,7 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     from sublayer.config.load import load_recipe
     from sublayer.config.resolve import resolve_model
     from sublayer.model.transformer import build
-    from sublayer.objective.family import family_of
+    from sublayer.objective.base import family_of
     from sublayer.runs.folder import check_start
     from sublayer.runs.session import prepare_data
     from sublayer.training import warm_start
@@ -202,7 +202,7 @@ class Run(dict[str, Any]):
     def __repr__(self) -> str:
         if not self.is_finished:
             return f"{self.path}: not finished: sublayer.train(run, resume=True) goes on"
-        from sublayer.objective.family import describe_watched, family_of
+        from sublayer.objective.base import describe_watched, family_of
 
         recipe, valid = self.recipe, self["valid"]
         family = family_of(recipe.objective)

@@ -27,7 +27,7 @@ from sublayer.tables import table
 from sublayer.tasks.probes import PROBES, check_names
 
 if TYPE_CHECKING:
-    from sublayer.objective.family import Evaluation, Family
+    from sublayer.objective.base import Evaluation, Family
     from sublayer.runs.texts import ScoredText
 
 _LEGEND = (
@@ -220,7 +220,7 @@ def _prepare(
 
     Raises ConfigError for an option of other models.
     """
-    from sublayer.objective.family import KINDS, Evaluation, family, family_of_model
+    from sublayer.objective.base import KINDS, Evaluation, family, family_of_model
     from sublayer.runs.texts import TokenProgress, recipe_of
     from sublayer.system.machine import choose_device
 
@@ -268,7 +268,7 @@ def ask_probes(
     """
     with stage("starting PyTorch"):
         from sublayer.evaluation.probes import ask, check_model, read_probes
-        from sublayer.objective.family import context_of
+        from sublayer.objective.base import context_of
         from sublayer.runs.texts import TokenProgress, recipe_of
         from sublayer.tasks.metrics import METRICS
         from sublayer.tasks.probes import Settings
@@ -336,7 +336,7 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
         ) from error
 
     from sublayer.evaluation.probes import Requests
-    from sublayer.objective.family import context_of
+    from sublayer.objective.base import context_of
     from sublayer.runs.texts import recipe_of
 
     path = as_path(run)

@@ -1,4 +1,4 @@
-"""Items of a test, the metrics that follow from their sums, and their file in a run's folder.
+"""Evaluation divided among processes; items of a test, their metrics, and their file in a run.
 
 Every metric is a function of sums over items. ``numpy.load`` reads ``items.npz``. The array
 ``TABLE/COLUMN``, ``[N]`` or ``[N, K]``, has a row for each item in the order of the split,
@@ -9,10 +9,10 @@ the scored items, and the table that each metric follows from. The same arrays i
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -284,3 +284,59 @@ def read_items(run: Path) -> Items | None:
     if arrays:
         raise CheckpointError(f"{path} is damaged: {min(arrays)[:60]!r} is of no table")
     return Items(header.split, header.sha256, tables)
+
+
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+"""Hears how many are done, and of how many."""
+
+
+def silent(n_done: int, n_all: int) -> None:
+    """Show no progress."""
+
+
+@runtime_checkable
+class Processes(Protocol):
+    """Process group of an evaluation."""
+
+    def own(self, n: int) -> range:
+        """Return this process's share of ``n`` parts."""
+
+    def gather(self, results: Sequence[Result], n: int) -> list[Result]:
+        """Gather the results of all ``n`` parts, in order; ``results`` are this process's.
+
+        A collective: every process calls it, and all receive the same.
+        """
+
+
+class _OneProcess:
+    def own(self, n: int) -> range:
+        return range(n)
+
+    def gather(self, results: Sequence[Result], n: int) -> list[Result]:
+        return list(results)
+
+
+ALONE: Processes = _OneProcess()
+
+
+def compute_each(
+    work: Callable[[int], Result], n: int, processes: Processes, progress: Progress = silent
+) -> list[Result]:
+    """Compute ``work(0)`` to ``work(n - 1)``, divided among processes; return all in order.
+
+    ``progress`` receives the number of parts that this process has done.
+    """
+    results = []
+    for done, index in enumerate(processes.own(n), 1):
+        results.append(work(index))
+        progress(done, n)
+    return processes.gather(results, n)
+
+
+def add_up(values: Iterable[float]) -> float:
+    """Add numbers in order: bit-identical sums."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total

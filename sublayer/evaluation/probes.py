@@ -20,7 +20,7 @@ from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.split_work import Progress, silent
+from sublayer.evaluation.items import Progress, silent
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets

@@ -41,18 +41,31 @@ from sublayer.data.text.ranges import SPLITS
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.data.translation_batches import BatchRule
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.items import Digest, Items, ItemTable, Metric, Numbers, quotient_of
-from sublayer.evaluation.split_work import ALONE, Processes, Progress, add_up, compute_each, silent
+from sublayer.evaluation.items import (
+    ALONE,
+    Digest,
+    Items,
+    ItemTable,
+    Metric,
+    Numbers,
+    Processes,
+    Progress,
+    add_up,
+    compute_each,
+    quotient_of,
+    silent,
+)
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
 from sublayer.model.transformer import Encoder, Transformer, evaluating
-from sublayer.objective.base import Objective, Synthetic
-from sublayer.objective.family import (
+from sublayer.objective.base import (
     TEXT_OPTIONS,
     Effort,
     Evaluation,
     Family,
+    Objective,
     Scored,
+    Synthetic,
     context_of,
     describe_sources,
     own_objective,

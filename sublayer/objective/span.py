@@ -18,24 +18,32 @@ from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces,
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import Digest, Items, ItemTable, Metric, quotient_of
-from sublayer.evaluation.split_work import ALONE, Processes, Progress, compute_each, silent
+from sublayer.evaluation.items import (
+    ALONE,
+    Digest,
+    Items,
+    ItemTable,
+    Metric,
+    Processes,
+    Progress,
+    compute_each,
+    quotient_of,
+    silent,
+)
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.objective.base import (
-    SyntheticTargets,
-    TargetLoss,
-    TargetNats,
-    nats_of_rows,
-)
-from sublayer.objective.family import (
     Effort,
     Evaluation,
     Family,
     Scored,
     Scores,
+    SyntheticTargets,
+    TargetLoss,
+    TargetNats,
     context_of,
     describe_sources,
+    nats_of_rows,
     own_objective,
     scored_sequences,
 )

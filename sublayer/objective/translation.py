@@ -39,15 +39,34 @@ from sublayer.evaluation.bleu import (
     translated_lines,
     word_rule_of,
 )
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Metric, quotient_of
-from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
+from sublayer.evaluation.items import (
+    ALONE,
+    Digest,
+    FromItems,
+    Items,
+    ItemTable,
+    Metric,
+    Processes,
+    add_up,
+    compute_each,
+    quotient_of,
+)
 from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.numbers import interval_ends
-from sublayer.objective.base import SyntheticTargets, TargetLoss, TargetNats, nats_of_rows
-from sublayer.objective.family import Effort, Evaluation, Family, Scored, own_objective
+from sublayer.objective.base import (
+    Effort,
+    Evaluation,
+    Family,
+    Scored,
+    SyntheticTargets,
+    TargetLoss,
+    TargetNats,
+    nats_of_rows,
+    own_objective,
+)
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import note
 from sublayer.system.terminal import terminal_width

@@ -19,13 +19,13 @@ from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.items import ITEMS, items_file, read_items
 from sublayer.files.checkpoints import RECORD, read_record
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.reporting.files import results_to_json
 from sublayer.reporting.listing import comparison_row
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.folder import INPUTS, RunFolder
-from sublayer.runs.record import code_sha256
 from sublayer.runs.resume import read_began
+from sublayer.runs.run import code_sha256
 from sublayer.study.arms import NO_TRIAL, PRETRAINING, planned_trials
 from sublayer.study.collect import results_of_folder
 from sublayer.study.finished import RUNS

@@ -30,7 +30,7 @@ from sublayer.inspection.states import (
 )
 from sublayer.loading import load
 from sublayer.model.transformer import EncoderDecoder, Transformer
-from sublayer.objective.family import context_of, family_of_model, scored_sequences
+from sublayer.objective.base import context_of, family_of_model, scored_sequences
 from sublayer.objective.span import scored_pieces
 from sublayer.objective.translation import scoring_batches
 from sublayer.runs.texts import TokenProgress, other_text, own_split, recipe_of

@@ -48,7 +48,7 @@ from sublayer.files.parsing import (
     read_typed,
 )
 from sublayer.files.storage import as_typed, expanded, write_file
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.system.stages import Say
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL

@@ -41,7 +41,7 @@ from sublayer.files.measurements import keep, recall
 from sublayer.model.estimates import DeviceKind
 from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
-from sublayer.objective.family import Scores, describe_watched, family_of
+from sublayer.objective.base import Scores, describe_watched, family_of
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.text_model import TextModel

@@ -38,7 +38,7 @@ def own_split(
     """
     from sublayer.config.load import find_recipe
     from sublayer.data.prepare import prepare
-    from sublayer.runs.record import describe_small_test
+    from sublayer.runs.run import describe_small_test
 
     path = find_recipe(run)
     split: Split | None = None

@@ -20,10 +20,9 @@ from sublayer.evaluation.items import Metric
 from sublayer.files.cache_folder import content_key
 from sublayer.files.parsing import Number, read_json_object, read_typed
 from sublayer.files.storage import write_file
-from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.family import example_batches
 from sublayer.objective.supervised.scores import REMEDY, BaselineScores, part_name, trained_examples
-from sublayer.runs.record import describe_small_test
+from sublayer.runs.run import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arms import (

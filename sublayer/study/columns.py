@@ -10,7 +10,7 @@ from sublayer.config.messages import choice_error
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Metric
 from sublayer.nearest import nearest_hint
-from sublayer.objective.family import family
+from sublayer.objective.base import family
 from sublayer.study.arms import PRETRAINING, Chain, Member, names_of
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, ERROR

@@ -19,7 +19,7 @@ from sublayer.evaluation.items import write_items
 from sublayer.files.checkpoints import RECORD
 from sublayer.files.parsing import Typed, read_typed
 from sublayer.files.storage import held, resolved, write_json
-from sublayer.objective.family import Scored, family_of
+from sublayer.objective.base import Scored, family_of
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named
 from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.session import prepare_data

@@ -142,7 +142,7 @@ def inspect_run(
     """
     from sublayer.inspection.states import measure_layers
     from sublayer.loading import load
-    from sublayer.objective.family import scored_sequences
+    from sublayer.objective.base import scored_sequences
     from sublayer.system.machine import choose_device
 
     if read_layers(run, inspecting) is not None:

@@ -113,7 +113,7 @@ def describe_plan(
     """
     if code is None:
         # Results name seals, and are read without importing PyTorch.
-        from sublayer.runs.record import code_sha256, commit
+        from sublayer.runs.run import code_sha256, commit
 
         code = {"version": version("sublayer"), "sha256": code_sha256()}
         if (revision := commit()) is not None:

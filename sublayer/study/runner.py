@@ -20,10 +20,9 @@ from sublayer.errors import ConfigError, DataError, check_rules
 from sublayer.evaluation.items import Metric
 from sublayer.files.storage import describe_absence
 from sublayer.numbers import format_share
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.runs.folder import check_start
-from sublayer.runs.record import lay_out, text_rows
-from sublayer.runs.run import measure_step
+from sublayer.runs.run import lay_out, measure_step, text_rows
 from sublayer.runs.session import Place, recall_run_pace, resolve_run
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import PRETRAINING, Arm, Chain, arm_notes, explain_nesting, n_compared

@@ -16,7 +16,7 @@ from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Metric
 from sublayer.files.parsing import parse_toml
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import (
     NO_TRIAL,

@@ -28,7 +28,7 @@ from sublayer.files.checkpoints import Input, checkpoint_path
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.storage import expanded, write_file, write_json
 from sublayer.loading import CHECKPOINTS_NAME
-from sublayer.objective.family import KINDS, family_of
+from sublayer.objective.base import KINDS, family_of
 from sublayer.objective.supervised.scores import name_part
 from sublayer.runs.folder import check_start
 from sublayer.runs.resume import check_same_inputs, of_checksums

@@ -43,7 +43,6 @@ from sublayer.evaluation.bleu import (
     score_of_counts,
 )
 from sublayer.evaluation.items import Metric
-from sublayer.evaluation.likelihood import score
 from sublayer.evaluation.probes import ask, check_model, read_probes
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.lines import text_lines
@@ -66,8 +65,8 @@ from sublayer.model.transformer import (
     compose,
     evaluating,
 )
-from sublayer.objective.causal import WINDOWS, window_items
-from sublayer.objective.family import Evaluation, context_of, scored_sequences
+from sublayer.objective.base import Evaluation, context_of, scored_sequences
+from sublayer.objective.causal import WINDOWS, score, window_items
 from sublayer.objective.supervised.answering import answer_known
 from sublayer.objective.supervised.evaluation import evaluate_tasks
 from sublayer.objective.translation import beam_settings

@@ -19,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError, SaidElsewhere, TrainingError
-from sublayer.evaluation.split_work import Result
+from sublayer.evaluation.items import Result
 from sublayer.system.processes import (
     check_launch,
     has_launchers_store,

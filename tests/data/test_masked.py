@@ -28,7 +28,7 @@ from sublayer.data.sentence_pairs import (
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.translation_batches import BatchRule
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.family import family
+from sublayer.objective.base import family
 from sublayer.objective.masked import pair_settings
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered, split_of

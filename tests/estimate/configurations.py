@@ -10,7 +10,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
 from sublayer.model.estimates import MicroBatch
 from sublayer.model.transformer import build
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.objective.supervised.family import SyntheticExamples
 from sublayer.tasks.registry import TASKS, TaskSpec
 

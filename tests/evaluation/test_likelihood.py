@@ -22,7 +22,6 @@ from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
-from sublayer.evaluation.likelihood import Counter, Counts, Likelihood, score, windows
 from sublayer.evaluation.probes import (
     EncodedQuery,
     Query,
@@ -35,6 +34,7 @@ from sublayer.evaluation.probes import (
 )
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build
+from sublayer.objective.causal import Counter, Likelihood, score, windows
 from sublayer.tasks.probes import PROBES, best_threshold
 from sublayer.tasks.task import Example
 from tests.breadth import examples
@@ -164,7 +164,7 @@ def test_counts_add_up_and_equal_those_of_the_text(text, data):
     raw = text.encode()
     counter, cut = counter_of(raw), data.draw(st.integers(0, len(raw)))
     whole, *parts = counter.count([(0, len(raw)), (0, cut), (cut, len(raw))])
-    assert Counts(*whole) == Counts(len(raw), len(raw), len(text), len(raw.split()))
+    assert (*whole,) == (len(raw), len(raw), len(text), len(raw.split()))
     assert sum(parts).tolist() == whole.tolist()
 
 

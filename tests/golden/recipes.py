@@ -9,7 +9,7 @@ import torch
 
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.runs.session import Place, prepare_data, resolve
 from sublayer.training.world import World
 from tests.golden.core import digest

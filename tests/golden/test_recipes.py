@@ -14,7 +14,7 @@ from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import load_recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.model.transformer import build
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from tests.golden.core import compare, digest, expect_names
 from tests.golden.recipes import (
     ADAM,

@@ -24,13 +24,12 @@ from sublayer.data.translation_batches import TranslationBatches, side_lengths
 from sublayer.decode.beam import BeamSettings
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.evaluation.likelihood import score
-from sublayer.evaluation.split_work import ALONE
+from sublayer.evaluation.items import ALONE
 from sublayer.model.context import Layout
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build, compose
-from sublayer.objective.causal import Causal, _spread, window_items
-from sublayer.objective.family import KINDS, family, family_of
+from sublayer.objective.base import KINDS, family, family_of
+from sublayer.objective.causal import Causal, _spread, score, window_items
 from sublayer.objective.masked import HIDDEN, Scoring, encoder_scores
 from sublayer.objective.span import (
     SpanCorruption,

@@ -28,8 +28,7 @@ from sublayer.evaluation.items import ITEMS, Items, ItemTable, read_items, write
 from sublayer.files.arrays import dump_arrays, dump_npz
 from sublayer.runs.finetuning import SCORES, finetune_seeds
 from sublayer.runs.folder import RunFolder, check_start, default_folder
-from sublayer.runs.record import describe_small_test, text_rows
-from sublayer.runs.run import train_run
+from sublayer.runs.run import describe_small_test, text_rows, train_run
 from sublayer.runs.texts import own_split
 from sublayer.training.log import METRICS, SilentProgress, read_metrics
 from tests.evaluation.test_likelihood import write_tasks

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from sublayer.objective.base import family
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.family import family
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, against_baseline

@@ -18,7 +18,7 @@ from sublayer.data import prepare as preparing
 from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.objective import family
+from sublayer.objective import base
 from sublayer.objective.supervised.answering import answer_together
 from sublayer.reporting.files import results_to_json
 from sublayer.reporting.listing import comparison_row
@@ -529,7 +529,7 @@ def test_a_stage_that_arms_share_is_trained_once_and_as_by_hand(place, tmp_path)
 
 def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(preparing, "find_texts", None)
-    monkeypatch.setattr(family, "prepare", None)
+    monkeypatch.setattr(base, "prepare", None)
     copy = copied(place / "out", tmp_path / "copy")
     again = json.loads(json.dumps(results_to_json(results_of_folder(copy), Path("r.html"))))
     assert again == {**read_results(place / "out"), "report": again["report"]}

@@ -13,8 +13,8 @@ from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.numbers import format_interval, format_signed, interval_ends
+from sublayer.objective.base import family
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.family import family
 from sublayer.study.arms import (
     Trial,
     check_distinct,

@@ -17,7 +17,7 @@ from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable, Metric, read_items, write_items
-from sublayer.evaluation.likelihood import spread_windows, windows
+from sublayer.objective.causal import spread_windows, windows
 from sublayer.objective.masked import Scoring, encoder_scores
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import Place, prepare_data, resolve

@@ -19,10 +19,9 @@ from sublayer.config.load import load_recipe, vary
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.items import ITEMS, read_items, write_items
-from sublayer.evaluation.likelihood import score
 from sublayer.judging.folders import read_comparison_items
-from sublayer.objective import family
-from sublayer.objective.causal import BITS_PER_BYTE
+from sublayer.objective import base
+from sublayer.objective.causal import BITS_PER_BYTE, score
 from sublayer.reporting.files import results_to_json
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
@@ -270,7 +269,7 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs, monkeypatch):
     kept = files(Path("together/scores"))
     with monkeypatch.context() as patch:  # what was scored is read without the text
         patch.setattr(preparing, "find_texts", None)
-        patch.setattr(family, "prepare", None)
+        patch.setattr(base, "prepare", None)
         assert compared(runs, out="together") == result
     assert files(Path("together/scores")) == kept
     arms = studies.plain() / "arms"
@@ -389,7 +388,7 @@ def tiny(kind: str):
 @pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize(("kind", "n_pairs"), [("causal", 0), ("translation", 1)])
 def test_a_study_prepares_its_data_once(kind, n_pairs, monkeypatch):
-    calls = [(family, "prepare"), (preparing, "find_texts"), (preparing, "read_pairs")]
+    calls = [(base, "prepare"), (preparing, "find_texts"), (preparing, "read_pairs")]
     mocks = [Mock(wraps=getattr(module, name)) for module, name in calls]
     for (module, name), mock in zip(calls, mocks, strict=True):
         monkeypatch.setattr(module, name, mock)

@@ -23,9 +23,9 @@ import torch
 from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe, vary
 from sublayer.errors import SublayerError
-from sublayer.evaluation.split_work import ALONE
+from sublayer.evaluation.items import ALONE
 from sublayer.model.transformer import Transformer
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.objective.supervised import heads
 from sublayer.objective.supervised import text as texts
 from sublayer.runs.run import train_run

@@ -23,7 +23,7 @@ from sublayer.config.optimizers import (
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors
 from sublayer.model.parameters import parameter_roles
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.training import optimizers
 from sublayer.training.checkpoints import check_state, optimizer_tensors, restore_optimizer
 from sublayer.training.optimizers import (

@@ -30,7 +30,7 @@ from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build
-from sublayer.objective.family import family_of
+from sublayer.objective.base import family_of
 from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data, resolve

@@ -24,7 +24,7 @@ from sublayer.data.tasks.encoded import SpanExamples, WindowRule, encode_example
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
 from sublayer.data.tasks.spans import N_BEST, Span, probabilities_of
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.evaluation.split_work import ALONE, Processes, Progress, silent
+from sublayer.evaluation.items import ALONE, Processes, Progress, silent
 from sublayer.files.storage import resolved
 from sublayer.loading import find_model, load_task
 from sublayer.nearest import nearest_hint

@@ -16,7 +16,7 @@ from sublayer.files.checkpoints import read_record
 from sublayer.files.storage import expanded, resolved
 from sublayer.loading import load
 from sublayer.nearest import nearest_hint
-from sublayer.objective.family import Evaluation
+from sublayer.objective.base import Evaluation
 from sublayer.objective.supervised.answering import (
     MemberAnswers,
     answer_known,

@@ -30,11 +30,18 @@ from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, of_tasks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
-from sublayer.evaluation.items import Metric
-from sublayer.evaluation.split_work import Processes
+from sublayer.evaluation.items import Metric, Processes
 from sublayer.model.transformer import Transformer
-from sublayer.objective.base import Objective, Synthetic
-from sublayer.objective.family import Effort, Evaluation, Family, Scored, Scores, own_objective
+from sublayer.objective.base import (
+    Effort,
+    Evaluation,
+    Family,
+    Objective,
+    Scored,
+    Scores,
+    Synthetic,
+    own_objective,
+)
 from sublayer.objective.supervised.evaluation import evaluate_tasks
 from sublayer.objective.supervised.heads import SpanAnswers, Supervised, recipe_rule
 from sublayer.objective.supervised.scores import render_tasks, task_scores

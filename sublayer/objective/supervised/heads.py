@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import batch_sequences
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, PackedBatch
 from sublayer.data.tasks.batches import Assembler, RowRule, TaskSplit
@@ -34,13 +33,12 @@ from sublayer.data.tasks.spans import (
     joint_candidates,
     rank_spans,
 )
-from sublayer.evaluation.split_work import ALONE, Processes, Progress, Result, compute_each, silent
+from sublayer.evaluation.items import ALONE, Processes, Progress, Result, compute_each, silent
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import dropout
 from sublayer.model.transformer import Hidden, Transformer, evaluating
-from sublayer.objective.base import Objective
-from sublayer.objective.family import own_objective
+from sublayer.objective.base import Objective, own_objective, scored_sequences
 from sublayer.tasks.registry import TaskSpec, wording_of
 from sublayer.tasks.task import Prediction, Task
 
@@ -92,7 +90,7 @@ class AskedSplit:
         """
         model, rule = self.model, self.rule
         assembler = Assembler(encoded, rule)
-        most_tokens = (rule.n_rows or batch_sequences(model, rule.context)) * rule.context
+        most_tokens = (rule.n_rows or scored_sequences(model, rule.context)) * rule.context
         tokens = assembler.tokens(np.arange(len(encoded)))
         order = np.argsort(tokens, kind="stable")
         batches: list[Ints] = []

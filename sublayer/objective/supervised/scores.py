@@ -16,11 +16,10 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
-from sublayer.evaluation.items import Digest, Items, ItemTable
-from sublayer.evaluation.split_work import Processes
+from sublayer.evaluation.items import Digest, Items, ItemTable, Processes
 from sublayer.files.storage import as_typed
 from sublayer.numbers import interval_ends
-from sublayer.objective.family import Effort, Scored
+from sublayer.objective.base import Effort, Scored
 from sublayer.objective.supervised.heads import (
     AskedSplit,
     answer_examples,

@@ -21,7 +21,7 @@ from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
 from sublayer.decode.beam_step import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError
-from sublayer.evaluation.split_work import compute_each, silent
+from sublayer.evaluation.items import compute_each, silent
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating

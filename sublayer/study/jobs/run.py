@@ -19,13 +19,12 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import CheckpointError, TrainingError
-from sublayer.evaluation.items import Items, ItemTable, read_items, write_items
-from sublayer.evaluation.split_work import ALONE
+from sublayer.evaluation.items import ALONE, Items, ItemTable, read_items, write_items
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record
 from sublayer.files.parsing import Content, Number, Typed, read_typed
 from sublayer.files.storage import write_file, write_json
 from sublayer.loading import CHECKPOINTS_NAME, load
-from sublayer.objective.family import Scored, Scores, describe_valid, family_of
+from sublayer.objective.base import Scored, Scores, describe_valid, family_of
 from sublayer.objective.supervised.answering import answer_together
 from sublayer.objective.supervised.scores import (
     BaselineScores,
