@@ -11,8 +11,10 @@ import argparse
 import importlib
 import math
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,8 +50,11 @@ GENERATION = {
     "generate-d512-b1": (512, 12, 8, 512, 1, 8192),
     "generate-d512-b16": (512, 12, 8, 512, 16, 8192),
 }
+SPANS = {"t5": 0.1, "t5-no-dropout": 0.0}
+PREPARATION = {"prepare-bytes": "bytes", "prepare-bpe": "bpe"}
+SAVING = "save"
 TRANSLATION = ("translation", "beam-of-5")
-CASES = (*STEPS, *ENCODERS, *GENERATION, *TRANSLATION)
+CASES = (*STEPS, *ENCODERS, *GENERATION, *SPANS, SAVING, *PREPARATION, *TRANSLATION)
 _PROMPT_TOKENS, _NEW_TOKENS = 16, 96
 _SENTENCES, _LINES = 32, 64
 
@@ -62,7 +67,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     if options.serve is not None:
-        _serve(build_case(options.serve, options.settings, options.run))
+        _serve(build_case(options.serve, options))
         return
     from report import describe_conditions, keep
 
@@ -79,7 +84,7 @@ def main() -> None:
         keep(result, table, options.out)
 
 
-def build_case(case: str, settings: Sequence[str], run: Path | None) -> Work:
+def build_case(case: str, options: argparse.Namespace) -> Work:
     """Build a case by the benchmarks of the version that is first on the path, in float32."""
     if case in STEPS:
         return _pretraining(*STEPS[case])
@@ -87,7 +92,15 @@ def build_case(case: str, settings: Sequence[str], run: Path | None) -> Work:
         return _encoder(*ENCODERS[case])
     if case in GENERATION:
         return _generation(*GENERATION[case])
-    return _beam(settings, run) if "beam" in case else _translation(settings)
+    if case in SPANS:
+        return _span_corruption(SPANS[case])
+    if case in PREPARATION:
+        return _preparation(options.text, PREPARATION[case])
+    if case == SAVING:
+        return _saving()
+    if "beam" in case:
+        return _beam(options.settings, options.run)
+    return _translation(options.settings)
 
 
 def _pretraining(size: str, dropout: float) -> Work:
@@ -118,6 +131,59 @@ def _generation(
     def run(count: int) -> None:
         for _ in range(count):
             generate(prompt, _NEW_TOKENS)
+
+    return run
+
+
+def _span_corruption(dropout: float) -> Work:
+    from contestants import OURS, Setup
+    from span_models import build_span_step
+
+    return _in_turn(build_span_step(Setup(OURS, "d256", dropout, "float32")))
+
+
+def _preparation(text: Path, tokenizer: str) -> Work:
+    """Prepare the text in a process and a cache of its own, the tokenizer's training included."""
+    program = importlib.import_module("text_preparation")._CHILD
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            with tempfile.TemporaryDirectory() as cache:
+                subprocess.run(
+                    [sys.executable, "-c", program, "text", str(text), tokenizer, "all"],
+                    env={**os.environ, "SUBLAYER_CACHE": cache},
+                    check=True,
+                )
+
+    return run
+
+
+def _saving() -> Work:
+    """Save a GPT of 6 layers and d 512, with the state of AdamW, while training waits."""
+    version: Any = importlib.import_module("saving_speed")
+    settings = {
+        "model.n_layers": 6,
+        "model.d_model": 512,
+        "model.n_heads": 8,
+        "data.context": 128,
+        "data.corpus": "python",
+        "train.steps": 100_000,
+        "train.batch_sequences": 8,
+        "train.precision": "float32",
+        "train.save_in_background": False,
+    }
+    session = version.open_session(settings)
+    session.train_step(0)
+    state = version.LoopState()
+    folder = Path(tempfile.mkdtemp())
+    snapshots = version.Snapshots(folder, session.train_step, lambda folder: None)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            shutil.rmtree(folder, ignore_errors=True)
+            state.step += 1
+            snapshots.saving.save(state)
+            snapshots.saving.wait()
 
     return run
 
@@ -174,7 +240,8 @@ class Version:
     """The parent's side of a process that runs a case of one version."""
 
     def __init__(self, root: Path, case: str, options: argparse.Namespace) -> None:
-        run = ["--run", str(options.run)] if options.run is not None else []
+        files = {"--run": options.run, "--text": options.text}
+        run = [part for name, path in files.items() if path for part in (name, str(path))]
         command = [sys.executable, "-P", str(Path(__file__).resolve()), str(options.before)]
         command += [*options.settings, "--serve", case, "--threads", str(options.threads), *run]
         path = os.pathsep.join([str(root), str(root / "benchmarks")])
@@ -265,9 +332,11 @@ def _table(result: dict[str, Any]) -> str:
 
 
 def _cases_of(options: argparse.Namespace) -> list[str]:
-    """List all cases for which there is data: translation needs settings, the beam a run too."""
+    """List all cases that have data: preparation a text, translation settings, the beam a run."""
     training, beam = TRANSLATION
-    cases = [*STEPS, *ENCODERS, *GENERATION]
+    cases = [*STEPS, *ENCODERS, *GENERATION, *SPANS, SAVING]
+    if options.text is not None:
+        cases += PREPARATION
     if options.settings:
         cases += [training, beam] if options.run is not None else [training]
     return cases
@@ -292,6 +361,7 @@ def _options() -> argparse.Namespace:
         "settings", nargs="*", help="KEY=VALUE for multi30k-tiny, such as data.source_path=train.en"
     )
     parser.add_argument("--run", type=Path, help="a translator's run, for the beam")
+    parser.add_argument("--text", type=Path, help="a text file, for preparation")
     parser.add_argument(
         "--cases",
         nargs="+",
