@@ -19,14 +19,29 @@ from sublayer.system.machine import wait_for
 
 _N_WARM_UP = 3
 _N_TIMED = 20
-
-
 _LEAST_USED, _MOST_USED = 0.6, 1.5
 """Shares of the time asked for, between which a run has kept to it."""
 _NOW_S = 1.0
 """An age of less than so many seconds is none."""
 _UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
 """Their seconds, the longest first."""
+_GAIN = 1.1
+"""Least gain in speed at which bfloat16 is chosen."""
+_HOPELESS = 0.2
+"""Between the gain of a small product in bfloat16 where it is emulated (0.05) and not (0.4)."""
+_LIMIT_S = 0.15
+"""Seconds within which measurements end, but for a first round of each."""
+_SIZES = (16, 32, 64, 128)
+"""Widths of the square products that compare precisions; each has eight times the last's work."""
+_LARGER_SIZES = (256, 512, 1024)
+"""Further widths where only one precision's speed is asked for."""
+_REPEATS = 3
+_QUICK_S = 0.01
+"""Seconds beyond which a measurement is not repeated."""
+_NARROWEST, _WIDEST = 32, 512
+"""Widths of the layer that is measured: the model's, as a power of two, within these."""
+_OUTPUTS = 1 << 16
+"""Rows times width of a layer's input: the smaller, the sooner a slow processor is done."""
 
 Clock = Callable[[], float]
 
@@ -107,25 +122,6 @@ def describe_use(minutes: float, seconds: float) -> str | None:
         f"it took {seconds / 60:.2g} of the {count(minutes, 'minute', 'g')} asked for "
         f"({share:.0%}): steps were {how} than when their pace was measured"
     )
-
-
-_GAIN = 1.1
-"""Least gain in speed at which bfloat16 is chosen."""
-_HOPELESS = 0.2
-"""Between the gain of a small product in bfloat16 where it is emulated (0.05) and not (0.4)."""
-_LIMIT_S = 0.15
-"""Seconds within which measurements end, but for a first round of each."""
-_SIZES = (16, 32, 64, 128)
-"""Widths of the square products that compare precisions; each has eight times the last's work."""
-_LARGER_SIZES = (256, 512, 1024)
-"""Further widths where only one precision's speed is asked for."""
-_REPEATS = 3
-_QUICK_S = 0.01
-"""Seconds beyond which a measurement is not repeated."""
-_NARROWEST, _WIDEST = 32, 512
-"""Widths of the layer that is measured: the model's, as a power of two, within these."""
-_OUTPUTS = 1 << 16
-"""Rows times width of a layer's input: the smaller, the sooner a slow processor is done."""
 
 
 @dataclass(frozen=True)
