@@ -1,4 +1,4 @@
-"""One optimizer step: micro-batches, prefetched on a GPU, that add up to the global batch."""
+"""One optimizer step: its learning rate, and micro-batches that add up to the global batch."""
 
 import hashlib
 import math
