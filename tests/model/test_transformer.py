@@ -408,8 +408,8 @@ def test_documents_of_a_row_are_read_apart_and_packed_as_pytorch_packs_them():
             alone = model.hidden(document, Layout.causal(document)).final[0]
             close(packed[row][ids[row] == number], alone)
             lengths.append(document.shape[1])
-    packing = layout.runs.packing()
+    tokens, batch_sizes, _ = layout.runs.packing()
     lengths.sort(reverse=True)
     theirs = pack_sequence([torch.arange(length) for length in lengths])
-    assert torch.equal(packing.batch_sizes, theirs.batch_sizes)
-    assert sorted(packing.tokens.tolist()) == list(range(2 * N_TOKENS))
+    assert torch.equal(batch_sizes, theirs.batch_sizes)
+    assert sorted(tokens.tolist()) == list(range(2 * N_TOKENS))
