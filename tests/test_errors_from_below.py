@@ -121,8 +121,8 @@ ROWS = {
     ],
     ConfigError: [
         ("files.storage.expanded", None, ("~nobody-here/a",), "nobody-here"),
-        ("study.collect.read_baselines", None, (Path(), {"sst2": "no.json"}, ()), "scores them"),
-        ("study.columns.primary_column", None, ("s", [STAGE], "task"), "is no column"),
+        ("study.collect.read_baselines", None, (Path(), {"sst2": "no.json"}, ()), "to score them"),
+        ("study.columns.primary_column", None, ("s", [STAGE], "task"), "is not a column"),
         ("study.jobs.backends._check_answer", None, ("ray", "127.0.0.1:1"), "nothing answers"),
         ("study.plan_file.read_plan", None, (AT,), "holds no comparison"),
         ("suite.file.read_suite", b"speed = 3", (AT,), "suite .*file: "),

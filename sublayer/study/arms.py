@@ -30,7 +30,9 @@ TUNING_NUMBER = MOST_FINETUNINGS - 1
 """The number of a trial among fine-tunings of the first pre-training, beyond any comparison."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
-"""The name of a column, or several whose mean counts as one; likewise for metrics of a column."""
+"""A column's name, or several names that count as one by their mean; likewise for a column's
+metrics.
+"""
 
 
 def names_of(member: Member | None) -> tuple[str, ...]:
@@ -40,7 +42,7 @@ def names_of(member: Member | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Stage:
-    """A training that starts from the previous stage's model, or an ensemble of such."""
+    """A training that starts from an earlier stage's model, or an ensemble of such trainings."""
 
     name: str
     after: str
@@ -55,13 +57,13 @@ class Stage:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of all arms, ``table.field`` to its value."""
     n_seeds: int | None = None
-    """Fine-tunings under each pre-training, if fewer than those of other stages."""
+    """Fine-tunings under each pre-training, if fewer than in other stages."""
     from_step: int | None = None
     """The step of its start checkpoint; None: the final model."""
     ensemble: tuple[str, ...] = ()
-    """Members of an ensemble: stages of its tasks, whose runs' answers it averages.
+    """Members of an ensemble, which averages the answers of their runs: stages of its tasks.
 
-    Another arm's is ``ARM: STAGE``.
+    A stage of another arm is written ``ARM: STAGE``.
     """
 
     @property
@@ -78,7 +80,7 @@ class Stage:
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The stages whose runs it needs."""
+        """The stages that must run before it."""
         return tuple(member_of("", name)[1] for name in self.ensemble) or (self.after,)
 
     def members(self, arm: str) -> list[tuple[str, str]]:
@@ -99,8 +101,9 @@ class ArmStages:
     pretrains: bool = True
     """False: no pre-training, so that later stages start from random weights."""
     start: str = ""
-    """The arm whose pre-training of the same seed its pre-training starts from; "": random
-    weights."""
+    """The start of its pre-training: another arm's pre-training of the same seed, by arm; "":
+    random weights.
+    """
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of its stages by name, over the common ones."""
 
@@ -178,7 +181,7 @@ class Chain:
 
 
 def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge settings: later ones replace earlier ones and those that they exclude."""
+    """Merge settings: later ones replace earlier ones, and remove settings that they exclude."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for group in EXCLUSIVE:
@@ -242,7 +245,7 @@ def differing_stages(before: str | None, now: str | None) -> str:
 
 
 def finetuning_seed(pretraining: int, number: int) -> int:
-    """Return the seed of a fine-tuning, the same under no two pre-trainings.
+    """Return the seed of a fine-tuning, different under every pre-training.
 
     Otherwise a seed's draws, such as the order of the examples, would be common to all
     pre-trainings, and averaging would not remove their effect.
@@ -264,15 +267,15 @@ def explain_nesting(chain: Chain, n_seeds: int) -> str:
     """Word the population that a verdict of a chain generalizes to."""
     if not chain.finetunes:
         return (
-            f"All stages of a chain have the seed of its pre-training: {count(n_seeds, 'chain')} "
-            "of each arm, which the verdicts are over."
+            "All stages of a chain share the seed of its pre-training. Verdicts are over "
+            f"{count(n_seeds, 'chain')} of each arm."
         )
     finetunings = count(chain.n_seeds, "fine-tuning")
     if is_within(chain, n_seeds):
         return (
-            f"Verdicts are over {finetunings} of one pre-training of each arm: they hold for these "
-            "weights alone, not for architectures or objectives, whose next pre-training may come "
-            "out otherwise. --seeds 3 pre-trains three times."
+            f"Verdicts are over {finetunings} of one pre-training of each arm: they hold for "
+            "these weights alone, not for architectures or objectives, since another "
+            "pre-training may give another verdict. --seeds 3 pre-trains three times."
         )
     if chain.n_seeds == 1:
         nested = "each with one fine-tuning on each task"
@@ -471,7 +474,7 @@ def arm_notes(arms: Sequence[Arm]) -> list[str]:
 
 
 def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None) -> None:
-    """Raise ConfigError for two arms, the first included, with one name or equal settings.
+    """Raise ConfigError for two arms, the first included, with the same name or equal settings.
 
     Settings are equal if the fully derived recipes are: ``model.d_ff`` set to its derived value
     distinguishes no arm. ``beside`` has further distinctions by name.
@@ -515,7 +518,7 @@ def split_values(text: str) -> list[str]:
             values.append(value.strip())
             pieces = []
     if pieces:
-        raise ConfigError(f"{text!r}: a bracket or quote is open, and what closes it is missing")
+        raise ConfigError(f"{text!r}: a bracket or quote is not closed")
     return values
 
 
@@ -532,7 +535,7 @@ _TUNABLE_ON_TASKS = (
     "train.steps",
     "init.layers",
 )
-"""A free number of passes is no advantage on the same examples."""
+"""The number of passes may vary: more passes over the same examples are no advantage."""
 
 
 def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") -> list[Trial]:
@@ -558,7 +561,7 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") ->
                 f"it is not a setting of {what}: tune such as {prefix}optimizer.lr or "
                 f"{prefix}model.dropout",
             ),
-            (compared, f"arm {', '.join(compared)} has its own of it: leave out one of them"),
+            (compared, f"arm {', '.join(compared)} also sets it: leave out one of them"),
         )
     for arm, trial in itertools.product(arms, trials) if stage else ():
         try:
@@ -633,7 +636,9 @@ class ArmFacts(Typed):
 def describe_arm(
     arm: Arm, model: ResolvedModel | None = None, steps: int | None = None
 ) -> ArmFacts:
-    """Count parameters and operations of an arm, whose recipe is by default a run's."""
+    """Count an arm's parameters and operations; without ``model`` and ``steps``, from a run's
+    recipe.
+    """
     recipe = arm.loaded.recipe
     if model is None or steps is None:
         assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"

@@ -112,8 +112,8 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
     baseline = plan.settled[0].name
     if plan.about is None:
         raise ConfigError(
-            f"{folder} was begun by an earlier version, which kept too little for a report: the "
-            "same compare command completes it"
+            f"{folder} was begun by an earlier version and lacks data for a report: rerun its "
+            "compare command to complete it"
         )
     if baseline not in begun:
         raise ConfigError(
@@ -136,8 +136,8 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
             }
             if len({len(of_run.changes) for of_run in layers.values()}) > 1:
                 raise CheckpointError(
-                    f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
-                    "blocks: remove these files, and the same command makes them anew"
+                    f"{LAYERS} of {arm.name} is damaged, as its runs differ in the number of "
+                    "blocks: remove these files, and run the same command again"
                 )
             sample = next(filter(None, map(read_sample, scored)), None)
             inspected.append(replace(arm, sample=sample, layers=layers))
@@ -463,10 +463,10 @@ def read_baselines(
         try:
             tests = read_typed(path, dict[str, dict[str, Number]], ConfigError)
         except (FileNotFoundError, ConfigError) as error:
-            why = error if isinstance(error, ConfigError) else f"{path} is not there"
+            why = error if isinstance(error, ConfigError) else f"{path} is missing"
             raise ConfigError(
-                f"{why}: it has the baselines' scores; remove it if it is there, and the study's "
-                "command scores them anew"
+                f"{why}: it holds the baselines' scores; remove it if present, and run the "
+                "study's command again to score them"
             ) from None
         for name, test in tests.items():
             cells = by_baseline.setdefault(name, {})
@@ -558,8 +558,8 @@ def list_notes(
         few = "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
         enough = max([FEWEST_SEEDS, *plan.reported_seeds])
         notes.append(
-            f"{few} values and no verdict, for the spread over seeds is unknown: --seeds {enough} "
-            "gives an interval."
+            f"{few} values but no verdict, since the spread over seeds is unknown: --seeds "
+            f"{enough} gives an interval."
         )
     notes += _explain_choices(judge, trials, chain_plan.tuning_number if chain_plan else 0)
     card = results.scorecard
@@ -571,8 +571,9 @@ def list_notes(
     ]
     if collapsed:
         notes.append(
-            f"Collapsed runs, which give the same answer to every example: {'; '.join(collapsed)}. "
-            f"A difference from such a mean is no difference in skill. What helps: {REMEDY}."
+            "Collapsed runs, which give the same answer to every example: "
+            f"{'; '.join(collapsed)}. A difference from such a mean is not a difference in "
+            f"skill. Remedy: {REMEDY}."
         )
     chosen = []
     # If the last checkpoint is kept, none is selected.
@@ -589,13 +590,13 @@ def list_notes(
     notes += list_caveats(about.text_notes, results.metric, judge.elsewhere)
     if plan.jobs:
         notes.append(
-            f"Up to {max(plan.jobs)} runs were trained at the same time on this machine: alone, "
-            "each would have been faster."
+            f"Up to {max(plan.jobs)} runs were trained in parallel on this machine: alone, each "
+            "would have been faster."
         )
     if plan.clusters:
         notes.append(
-            f"Runs were made on a cluster ({', '.join(plan.clusters)}), whose nodes may have had "
-            "other work to do: seconds and tokens/s are not those of a run alone."
+            f"Runs were made on a cluster ({', '.join(plan.clusters)}), where nodes may have had "
+            "other load: seconds and tokens/s may be worse than on an idle node."
         )
     # Records of earlier versions name no instructions.
     by_machine: dict[str, Counter[str]] = {}
@@ -613,7 +614,8 @@ def list_notes(
             for machine, counts in by_machine.items()
         ]
         notes.append(
-            f"Runs were made on different machines, whose rounding may differ: {'; '.join(parts)}."
+            "Runs were made on different machines, which may round differently: "
+            f"{'; '.join(parts)}."
         )
     return notes
 
@@ -623,8 +625,8 @@ def list_caveats(texts: Sequence[str], metric: Metric, elsewhere: Sequence[str])
     notes = list(texts)
     if elsewhere and metric.basis == "items":
         notes.append(
-            f"{', '.join(elsewhere)}: scored on other targets than the baseline, so {metric.label} "
-            "cannot be compared, and there is no verdict."
+            f"{', '.join(elsewhere)}: scored on different targets than the baseline, so "
+            f"{metric.label} cannot be compared, and there is no verdict."
         )
     return notes
 
@@ -648,8 +650,8 @@ def list_text_caveats(
     other_text = _others(data, scoring.split, against)
     if other_text:
         notes.append(
-            f"{other_text}: scored on another text than the baseline. Give all arms the same text "
-            f"by data.{scoring.split}_path."
+            f"{other_text}: scored on a different text than the baseline. Give all arms the same "
+            f"text with data.{scoring.split}_path."
         )
     foreign = _others(data, "tokenizer", against)
     texts = {name: scoring.split_of(text) for name, text in data.items()}
@@ -658,14 +660,14 @@ def list_text_caveats(
     )
     if foreign and is_by_token:
         notes.append(
-            f"{foreign}: another vocabulary than the baseline's, so nats per token, and accuracies "
-            "of masked ones, cannot be compared."
+            f"{foreign}: the vocabulary differs from the baseline's, so nats per token and "
+            "accuracies on masked tokens cannot be compared."
         )
     lossy = [name for name, text in texts.items() if not text.store.is_lossless]
     if lossy and metric.basis == "bytes":
         notes.append(
-            f"The tokenizer of {', '.join(lossy)} drops some bytes of the text, for which bits per "
-            "byte do not pay."
+            f"The tokenizer of {', '.join(lossy)} drops some bytes of the text, at no cost in "
+            "bits per byte."
         )
     return notes
 

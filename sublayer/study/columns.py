@@ -28,7 +28,9 @@ def study_metrics(study: Study) -> tuple[Metric, ...]:
     kinds = {arm.loaded.recipe.objective.kind for arm in study.arms}
     if len(kinds) > 1:
         named = " and ".join(sorted(kinds))
-        raise ConfigError(f"arms with objective.kind = {named} are scored by different metrics")
+        raise ConfigError(
+            f"arms with objective.kind = {named} have different metrics and cannot be compared"
+        )
     (kind,) = kinds
     metrics = family(kind).metrics
     if study.metric is None:
@@ -54,14 +56,14 @@ published speed 1."""
 
 @dataclass(frozen=True)
 class Column:
-    """A score by which arms are compared."""
+    """A score on which arms are compared."""
 
     metric: Metric
     """Named as the column."""
     stage: str
     """The scored stage; "" for an average."""
     key: str = ""
-    """The name of the value among a run's."""
+    """The name of the value in a run's scores."""
     part: str = ""
     """The scored part, if there are several; else the only one."""
     members: tuple[Member, ...] = ()
@@ -133,9 +135,9 @@ def metric_columns(study: Study) -> list[Column]:
 
 
 def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
-    """Return a column's value among those of a run or a pre-training; None if missing.
+    """Return a column's value from the scores of a run or a pre-training; None if missing.
 
-    ``scores`` are by the column's name, averages left out; ``member:metric`` names a metric.
+    ``scores`` are by column name, without averages; ``member:metric`` names a metric.
     """
     if not column.members:
         return scores.get(column.name)
@@ -255,7 +257,9 @@ def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
     lists = {f"metrics of {name}": names_of(member) for name, member in chain.metrics.items()}
     for average, members in chain.averages.items():
         if average in by_name:
-            raise ConfigError(f"{study}: the average {average} has the name of a column")
+            raise ConfigError(
+                f"{study}: the average {average} has the name of a column: rename the average"
+            )
         flat = tuple(name for member in members for name in names_of(member))
         lists[f"the average {average}"] = flat
     for what, names in lists.items():
@@ -282,5 +286,6 @@ def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
 def _check_is_column(what: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         raise ConfigError(
-            f"{what} is no column{nearest_hint(name, list(names))}: there are {', '.join(names)}"
+            f"{what} is not a column{nearest_hint(name, list(names))}: the columns are "
+            f"{', '.join(names)}"
         )

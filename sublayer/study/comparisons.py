@@ -112,7 +112,7 @@ class SeedShares:
 
 @dataclass(frozen=True)
 class Summary:
-    """Shares over seeds, with runs that did not reach the quality above all that did."""
+    """Shares over seeds; runs that did not reach the quality rank above all others."""
 
     median: float | None
     """None: at least half of the runs did not reach it, or none was compared."""
@@ -135,7 +135,7 @@ class SameQuality:
     arm: str
     """The arm whose curve reaches the quality."""
     whose: str
-    """The arm of the final quality, whose run's costs are 1."""
+    """The arm that sets the final quality; the costs of its run are 1."""
     metric: Metric
     """The metric of the curves."""
     seeds: tuple[SeedShares, ...] = ()

@@ -147,9 +147,10 @@ def load_asked(
         ),
         (
             vary_texts,
-            f"--vary varies one recipe, and {len(sources)} are compared: leave it out, or give one",
+            f"--vary takes a single recipe, and {len(sources)} are compared: leave out --vary, "
+            "or give one recipe",
         ),
-        (study, f"{study} is a study with arms of its own: compare it alone"),
+        (study, f"{study} is a study, which defines its own arms: compare it alone"),
         (scale, _NO_SCALE.format(scale, "these are recipes")),
     )
     arms = []
@@ -169,7 +170,7 @@ def load_asked(
     )
 
 
-_NO_SCALE = "--scale {} chooses the recipe of a study, and {}: leave it out"
+_NO_SCALE = "--scale {} applies only to a study, and {}: leave it out"
 
 
 def load_study(
@@ -188,7 +189,9 @@ def load_study(
     """
     path = find_study(source)
     if path is not None:
-        check_rules("", (vary_texts, f"{source} is a study with arms of its own: leave out --vary"))
+        check_rules(
+            "", (vary_texts, f"{source} is a study, which defines its own arms: leave out --vary")
+        )
         return _read_study(path, overrides, scale)
     loaded = load_base(source, overrides)
     check_rules("", (scale, _NO_SCALE.format(scale, f"{source} is a recipe")))
@@ -279,19 +282,19 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     arms = []
     for arm in tables:
         against = arm.against
-        # An arm against itself is a control of others.
+        # An arm against itself is a control for others.
         is_alone = against == arm.name and others.count(arm.name) == 1
         check_rules(
             f"{name}: arm {arm.name}",
             (
                 "train.seed" in arm.set,
-                "it sets train.seed, and arms are compared on the same seeds: leave it out, and "
-                "give their number with --seeds",
+                "it sets train.seed, but all arms share the same seeds: leave it out, and set "
+                "their number with --seeds",
             ),
             (
                 against is not None and (arm is tables[0] or is_alone),
-                f"it is against {against}: the first arm is against none, and one that is against "
-                "itself is a control, which others are against",
+                f"it has against = {against}: leave it out of the first arm, and of a control "
+                "(an arm against itself) unless another arm is against it",
             ),
         )
         check_choice(f"{name}: arm {arm.name}, against: ", "arm", against or names[0], names)
@@ -312,8 +315,8 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     tune_by = table.tune_by or "metric"
     if tune_by != "metric" and (has_stages or not table.tune):
         raise ConfigError(
-            f"{name}: tune_by = {tune_by} is of studies without stages that tune: leave it out, or "
-            "give tune; tasks are tuned by their score"
+            f"{name}: tune_by = {tune_by} applies only to a study that has tune and no stages: "
+            "leave it out, or give tune; stages of tasks are tuned by score"
         )
     question = file.question_of(scale)
     question.check_arms(name, names)
@@ -338,7 +341,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
 
 
 def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[str, float]]:
-    """Return the steps and tokens of each arm at scale paper, if that is another scale.
+    """Return the steps and tokens of each arm at scale paper, if the current scale is another.
 
     An arm missing in the paper gets the values of the paper's arms, if they are equal.
     """
@@ -376,8 +379,8 @@ _STEPS = ("train.steps", "optimizer.warmup_steps", "train.keep_steps")
 class _Scale:
     """A study's scale under the settings of the command line.
 
-    With fewer pre-training steps than defined, for a quick try, other steps beyond them are moved
-    in proportion.
+    If the command line shortens the pre-training, as for a quick try, steps of a setting beyond its
+    end move in proportion.
     """
 
     def __init__(self, path: Path, table: ScaleTable, overrides: Mapping[str, Any]) -> None:
@@ -534,7 +537,7 @@ class Options:
     first_tuning_seed: int | None = None
     """The first tuning seed; None: one beyond all comparisons."""
     extend: int | None = None
-    """Most extensions of a numeric grid whose best value lies at its edge; None: none."""
+    """Maximum extensions of a numeric grid with the best value at an edge; None: none."""
 
 
 _OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")
@@ -597,27 +600,27 @@ class OptionedStudy:
 
 
 def ask(study: Study, options: Options) -> OptionedStudy:
-    """Lay the options of a command over a study.
+    """Apply a command's options to a study.
 
     Raises ConfigError for options that have no effect on it, that contradict each other or the
     study, and for numbers of seeds that allow no comparison.
     """
     study = _with_options(replace(study, match=options.match or study.match), options)
-    # Time is no budget for parallel runs, which slow each other down, nor on a cluster, whose nodes
-    # differ and may be shared.
+    # Time cannot be the budget of parallel runs, which slow each other down, or of cluster runs, as
+    # nodes differ and may be shared.
     on, jobs = options.on, options.jobs
-    option, reason = f"--jobs {jobs}", "runs side by side take time from each other"
+    option, reason = f"--jobs {jobs}", "parallel runs slow each other down"
     if on is not None:
         parse_place(on)
         check_rules(
             f"{option} contradicts --on {on}",
             (
                 jobs > 1,
-                "it is for one machine, and a cluster makes as many runs at a time as it has room "
-                "for; leave one of them out",
+                "--jobs is for one machine, and a cluster makes as many runs at a time as fit; "
+                "leave out one of them",
             ),
         )
-        option, reason = f"--on {on}", "the nodes of a cluster are not equally fast"
+        option, reason = f"--on {on}", "cluster nodes differ in speed"
     minutes = [arm.loaded.recipe.train.minutes for arm in study.arms]
     limits = [limit for limit in minutes if limit is not None]
     length, remedy = f"train.minutes = {max(limits, default=0):g}", "train.steps"
@@ -637,8 +640,8 @@ def ask(study: Study, options: Options) -> OptionedStudy:
         "",
         (
             not is_whole and (until or most is not None),
-            "--until decided and --seeds-at-most, the last number of seeds, such as 20, stand "
-            "together, without --seeds: give both or neither",
+            "--until decided and --seeds-at-most N (such as 20) require each other and exclude "
+            "--seeds: give both, without --seeds, or neither",
         ),
     )
     looks = fixed(n_seeds) if most is None else until_decided(most)
@@ -653,7 +656,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
             (not 1 <= n_inner <= most_inner, f"it is not between 1 and {most_inner:,}"),
             (
                 is_within(study.chain, n_seeds) and n_inner < FEWEST_SEEDS,
-                "fine-tunings of one pre-training say too little of how far they spread: give "
+                "too few to estimate the spread over fine-tunings of one pre-training: give "
                 f"{FEWEST_SEEDS} or more, or 1 for values without a verdict",
             ),
         )
@@ -677,7 +680,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
             "--extend",
             (
                 not are_numbers or len(values) != len(trials),
-                "it goes on with a grid of one positive number, such as --tune "
+                "it extends only the grid of a single positive number, such as --tune "
                 "optimizer.lr=1e-3,2e-3: leave it out",
             ),
         )
@@ -702,8 +705,8 @@ def _with_options(study: Study, options: Options) -> Study:
             "",
             (
                 needing_stages,
-                f"{', '.join(needing_stages)} is of studies with stages of tasks, of which "
-                f"{study.name} has none: leave it out",
+                f"{', '.join(needing_stages)} requires stages of tasks, and {study.name} has "
+                "none: leave it out",
             ),
         )
         return study
@@ -714,20 +717,21 @@ def _with_options(study: Study, options: Options) -> Study:
         "",
         (
             plain,
-            f"{plain} is of studies without stages, whose runs are one training each: leave it out",
+            f"{plain} applies only to studies without stages, where a run is a single training: "
+            "leave it out",
         ),
         (
             study.tune,
-            f"{study.name} has stages, and tunes its pre-training: write tune_finetune, which is "
-            "chosen by the tasks' scores",
+            f"{study.name} has both stages and tune: write tune_finetune, which selects by the "
+            "tasks' scores",
         ),
         (
             options.data is not None and not has_published,
-            f"--data is of stages of published tasks, of which {study.name} has none: leave it out",
+            f"--data requires stages of published tasks, and {study.name} has none: leave it out",
         ),
         (
             stray,
-            f"--tune {stray}: of {study.name} the stages of tasks are tuned: write --tune "
+            f"--tune {stray}: {study.name} tunes only its stages of tasks: write --tune "
             f"{prefix}{stray}",
         ),
     )

@@ -74,10 +74,10 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
     """Compute the effect of each unit of a test on a metric, centred on 0.
 
     The derivative of the metric with respect to the weight of a unit (infinitesimal jackknife;
-    Jaeckel 1972): the variance of the metric over tests of as many units is
-    ``sum(effects**2) * N / (N - 1)``. Units are documents, at least three, items that belong to
-    none, or stretches of neighbouring items of one or two documents. None with fewer than
-    ``FEWEST_UNITS`` items or stretches, or if the metric has no value.
+    Jaeckel 1972): the variance of the metric over tests of ``N`` units is ``sum(effects**2) * N /
+    (N - 1)``. Units are documents, at least three, items that belong to none, or stretches of
+    neighbouring items of one or two documents. None with fewer than ``FEWEST_UNITS`` items or
+    stretches, or if the metric has no value.
     """
     documents = None if table.documents is None else np.asarray(table.documents)
     labels, n_units = units_of(table.n_items, documents)
@@ -264,7 +264,7 @@ class StudyJudge:
     n_tuning: int = 1
     """Runs of each trial, if arms were tuned."""
     is_unfinished: bool = False
-    """True if planned runs are missing, so that there is no verdict yet."""
+    """True if planned runs are missing, which defers the verdict."""
     n_awaited: int = 0
     """Planned comparisons with arms without runs."""
     within: int = 0
@@ -466,8 +466,8 @@ class StudyJudge:
 def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> tuple[int, int, bool]:
     """Return the look that a sequential study of ``arms`` has reached.
 
-    It is the last one whose runs have all ended, the first if there is none; then come the number
-    of missing runs of the next look, and whether the first look has ended.
+    Returns the last look with all runs ended (else the first look), the number of missing runs of
+    the next look, and whether the first look has ended.
     """
     ended = {
         arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
@@ -488,7 +488,7 @@ def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> tupl
 
 
 def undecided(judge: StudyJudge) -> set[str]:
-    """Return the arms that a further look would make more runs of."""
+    """Return the arms that would get more runs for a further look."""
     hypothesis = judge.study.question.hypothesis
     return undecided_arms(judge.first(), judge.scored, hypothesis.contrast if hypothesis else ())
 
@@ -538,8 +538,8 @@ def foresee(
     n_seeds = looks.planned[-1]
     if not (metric.from_items is not None if has_items is None else has_items):
         yield (
-            f"{metric.label} is no mean over test items: intervals allow for other seeds, not for "
-            "other test items"
+            f"{metric.label} is not a mean over test items: intervals allow for other seeds, not "
+            "for other test items"
         )
     if spread is None:
         yield UNKNOWN

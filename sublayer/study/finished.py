@@ -72,9 +72,9 @@ _NAMES = {
     "tokenizer": "tokenizers",
 }
 _OBJECTIVES = {
-    "kind": "have other metrics",
-    "format": "write examples for other kinds of model: `sublayer compare` of their recipes trains "
-    "and compares both",
+    "kind": "have different metrics",
+    "format": "write examples for different kinds of model: `sublayer compare` of their recipes "
+    "trains and compares both",
 }
 """Objective fields that two runs must share, with the reasons."""
 
@@ -83,7 +83,7 @@ def check_agree(runs: Sequence[Recorded]) -> None:
     """Raise ConfigError, with the differing settings, for two runs that cannot be compared."""
     first, *others = runs
     for run in others:
-        both = f"{first.path} and {run.path} do not compare"
+        both = f"{first.path} and {run.path} cannot be compared"
         for field, why in _OBJECTIVES.items():
             before, now = (getattr(record.recipe.objective, field, "") for record in (first, run))
             if before != now:
@@ -113,12 +113,12 @@ def check_agree(runs: Sequence[Recorded]) -> None:
 RUNS = "runs.json"
 """File in the folder of a comparison that lists its runs."""
 _SCORED = "scored.json"
-"""File with the checksum of the record that its scores belong to."""
+"""File with the checksum of the record of the scored run."""
 _ONE_RUN = (
-    "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
-    "seeds (train.seed=1), too."
+    "A verdict requires three runs of each arm: name further runs of the same recipes, with "
+    "other seeds (train.seed=1)."
 )
-_UNSEALED = Sealing(why_not="its runs were there before they were compared")
+_UNSEALED = Sealing(why_not="its runs precede the comparison")
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that may differ within an arm."""
 
@@ -232,8 +232,9 @@ def _read(path: Path) -> Recorded:
         )
     if record.get("stopped_early"):
         raise ConfigError(
-            f"{path} ended early, at step {record['step']}, as its train.patience says: its budget "
-            "is not that of the others; train it without, or score it by sublayer evaluate"
+            f"{path} was stopped by train.patience at step {record['step']}, so its budget "
+            "differs from the others': train it without train.patience, or score it with "
+            "sublayer evaluate"
         )
     return Recorded(path, folder.recipe(), record)
 
@@ -249,8 +250,8 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
         seed = run.recipe.train.seed
         if seed in arm:
             raise ConfigError(
-                f"{arm[seed].path} and {run.path} are of one recipe with one seed, {seed}: "
-                "name one of them"
+                f"{arm[seed].path} and {run.path} have the same recipe and the same seed, "
+                f"{seed}: name one of them"
             )
         arm[seed] = run
     firsts = [next(iter(arm.values())).path for arm in by_recipe.values()]

@@ -89,8 +89,8 @@ class StudyFolder:
             raise ConfigError(f"{self.path} holds {difference}: give another --out")
         if self._plan is not None and not self._has_our_weights():
             raise ConfigError(
-                f"{self.path} was begun by another version of sublayer, whose seeds give other "
-                "initial weights: resume with that version, or give another --out"
+                f"{self.path} was begun by another version of sublayer, with other initial "
+                "weights for the same seeds: resume with that version, or give another --out"
             )
         if "stages" not in self._request:  # their margin is in a column's unit, and stated later
             self._check_stated("margin")
@@ -120,8 +120,8 @@ class StudyFolder:
             option = f"--until decided --seeds-at-most {looks[-1]}" if looks else "--seeds"
         begun, now = ("none" if value is None else value for value in values)
         raise ConfigError(
-            f"{self.path} was begun with {name} = {begun}, not {now}, and a verdict holds for what "
-            f"was stated before the first run: go on with {option}, or give another --out"
+            f"{self.path} was begun with {name} = {begun}, not {now}, and verdicts require the "
+            f"value stated before the first run: continue with {option}, or give another --out"
         )
 
     def is_ours(self) -> bool:
@@ -187,8 +187,8 @@ class StudyFolder:
                 before = of_checksums(self._plan["checksums"], {})
                 now = of_checksums(data[arm.name].checksums, {})
                 note(
-                    f"{self.path} was begun by an earlier version: of its data the checksums of "
-                    f"{arm.name} alone are compared with those at its start"
+                    f"{self.path} was begun by an earlier version: only the data checksums of "
+                    f"{arm.name} are compared with those at its start"
                 )
             check_same_inputs(what, arm.loaded.recipe, before, now, "give another --out")
 
@@ -226,8 +226,7 @@ class StudyFolder:
     ) -> None:
         """Seal the plan before its first run; later seal additions, if any.
 
-        The arguments are those of ``describe_plan``. A study begun before seals existed stays
-        without.
+        Takes the arguments of ``describe_plan``. A study begun before seals existed stays unsealed.
         """
         assert self._plan is not None, "a study begins before its runs"
         seals = self._plan.get("seals")
@@ -249,7 +248,7 @@ class StudyFolder:
             return None if is_free(self.path) else "other files"
         begun, request = self._plan["asked"], self._request
         if begun["tune"] and "tuning_seeds" not in begun:
-            return "a study that an earlier version tuned with seed 0, which it compares too"
+            return "a study that an earlier version tuned with seed 0, also a compared seed"
         stages = differing_stages(begun.get("stages"), request.get("stages"))
         if stages:
             return f"another study, with other {stages}"
@@ -283,7 +282,7 @@ class StudyFolder:
         content = read_toml(path, ConfigError)
         plan = check_typed(content, StudyPlan, str(path), ConfigError)
         if [arm.name for arm in plan.settled] != list(plan.asked.recipes):
-            raise ConfigError(f"{path} is damaged: it settles other arms than were asked for")
+            raise ConfigError(f"{path} is damaged: its settled arms are not the requested ones")
         return content
 
     def _write(self, plan: dict[str, Any]) -> None:
@@ -310,7 +309,7 @@ def is_free(folder: Path) -> bool:
 def find_folder(
     study: Study, request: Request, out: Path | None, *, resume: bool = False
 ) -> StudyFolder:
-    """Return the folder ``out``, else the one that holds the study, else the first free one.
+    """Return the folder ``out``, else the folder that holds the study, else the first free folder.
 
     Raises ConfigError for a damaged study.toml on the way, and with ``resume`` if no folder holds
     the study.
@@ -327,8 +326,8 @@ def find_folder(
         if not os.path.lexists(first):
             held = describe_absence(first)
         raise ConfigError(
-            f"{held}, so that there is nothing to resume: leave out --resume to begin in "
-            f"{folder.path}, or name the folder by --out"
+            f"{held}, so there is nothing to resume: leave out --resume to begin in "
+            f"{folder.path}, or name the study's folder with --out"
         )
     return folder
 

@@ -62,21 +62,22 @@ class Inspecting(Table):
         """Raise ConfigError for arms, by their names, with nothing to inspect."""
         if has_stages:
             raise ConfigError(
-                f"{study}: inspect is of studies without stages: leave out inspect, or [[stages]]"
+                f"{study}: inspect applies only to studies without stages: leave out inspect, or "
+                "[[stages]]"
             )
         models = []
         for arm, recipe in arms:
             models.append(recipe.model)
             if recipe.model.kind == "encoder-decoder" or recipe.data.tasks is not None:
                 raise ConfigError(
-                    f"{study}: inspect.what = layers reads one text through one stack, which {arm} "
-                    "does not: it is an encoder-decoder, or learns from examples of tasks; leave "
-                    "out inspect"
+                    f"{study}: inspect.what = layers requires one stack that reads a text, and "
+                    f"{arm} is an encoder-decoder, or learns from examples of tasks: leave out "
+                    "inspect"
                 )
         if self.beyond and not any(map(is_one_block, models)):
             raise ConfigError(
-                f"{study}: inspect.beyond = {self.beyond} goes on with the block that all layers "
-                "share, and no arm has one, with model.share = all: leave it out"
+                f"{study}: inspect.beyond = {self.beyond} repeats a block shared by all layers, "
+                "and no arm has model.share = all: leave it out"
             )
 
 
@@ -125,7 +126,7 @@ def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
     except FileNotFoundError:
         return None
     except CheckpointError as error:
-        remedy = "remove the file, and the same command makes it anew"
+        remedy = "remove the file, and run the same command again"
         raise CheckpointError(f"{error}: {remedy}") from None
     if layers.asked != inspecting.model_dump(exclude_none=True):
         return None

@@ -105,7 +105,7 @@ def describe_plan(
     level: float | None = None,
     code: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the plan in the content of a ``study.toml``, as it is sealed.
+    """Return the plan to seal, from the content of a ``study.toml``.
 
     Recipes, settled settings and stages are in that file in full, here by their digests. ``metric``
     decides; ``extend`` is the most extensions of a grid; ``stage_texts`` are digests of the files
@@ -241,7 +241,7 @@ def list_alterations(
 
 PLAN = "study.toml"
 _RUNS = ("arms/*/seed-*", "arms/*/*/seed-*", "stages/*/seed-*", "stages/*/*/seed-*")
-_EARLIER = "the comparison was begun by a version of sublayer that sealed none"
+_EARLIER = "the comparison was begun by a version of sublayer that sealed no plans"
 
 
 class Request(Typed):

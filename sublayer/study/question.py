@@ -67,7 +67,7 @@ _PLAIN = ("margin", "margin_reason", "spread")
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a study besides its arms; empty: none was stated."""
+    """The question of a study, besides its arms; an empty field was not stated."""
 
     margin: Amount = ""
     """The smallest difference that matters, either way."""
@@ -97,7 +97,7 @@ class Question:
         return cls(**plain, hypothesis=hypothesis, also=also, is_stored=True)
 
     def amount(self, name: Literal["margin", "spread"], study: str, metric: Metric) -> float | None:
-        """Return the margin or spread in the metric's unit; raise ConfigError for a wrong one."""
+        """Return the margin or spread in the metric's unit; raise ConfigError if it is invalid."""
         written = self.margin if name == "margin" else self.spread
         if written == "":
             return None
@@ -123,11 +123,12 @@ class Question:
             where,
             (
                 not 0 < value < (100 if is_share else math.inf),
-                f"it is no number above 0{' and below 100' if is_share else ''}: give {example}",
+                f"it is not a number above 0{' and below 100' if is_share else ''}: give {example}",
             ),
             (
                 not is_known,
-                f"differences in {metric.label} are told in {metric.difference}: give {example}",
+                f"differences in {metric.label} are measured in {metric.difference}: give "
+                f"{example}",
             ),
         )
         return value / metric.factor
@@ -187,16 +188,17 @@ class Seeds:
             "",
             (
                 max(compared[-1], tuning[-1]) > LARGEST_SEED,
-                f"there is no seed above {LARGEST_SEED}: give smaller ones",
+                f"the largest possible seed is {LARGEST_SEED}: give smaller ones",
             ),
             (
                 options and not is_tuned,
-                f"{', '.join(options)} is of --tune, and nothing is tuned: leave it out",
+                f"{', '.join(options)} has no effect without tuning: leave it out, or give --tune",
             ),
             (
                 shared,
-                f"seed {min(shared, default=0)} would tune and be compared, so that luck in "
-                "the choice is scored as skill: give other --first-tuning-seed or --first-seed",
+                f"seed {min(shared, default=0)} is both a tuning seed and a compared seed, which "
+                "would score a lucky selection as skill: change --first-tuning-seed or "
+                "--first-seed",
             ),
         )
 
@@ -205,7 +207,7 @@ def check_seeds(n_seeds: int) -> None:
     """Raise ConfigError for a number of seeds that allows no comparison."""
     if n_seeds != 1 and n_seeds < FEWEST_SEEDS:
         raise ConfigError(
-            f"--seeds {n_seeds} says too little of how far seeds spread: give at least "
+            f"--seeds {n_seeds} is too few to estimate the spread over seeds: give at least "
             f"{FEWEST_SEEDS}, or 1 for values without a verdict"
         )
 
@@ -243,13 +245,13 @@ class Scoring(Table):
         for arm, recipe in arms:
             if not recipe.objective.is_scored_in_windows:
                 raise ConfigError(
-                    f"{study}: score.stride and score.tokens are of decoders, and {arm} has "
-                    f"objective.kind = {recipe.objective.kind}: give score.split alone"
+                    f"{study}: score.stride and score.tokens apply only to decoders, and {arm} "
+                    f"has objective.kind = {recipe.objective.kind}: give score.split alone"
                 )
             if isinstance(self.stride, int) and self.stride > recipe.data.context:
                 raise ConfigError(
-                    f"{study}: score.stride = {self.stride} is more than data.context = "
-                    f"{recipe.data.context} of {arm}, which would leave tokens out: give a smaller "
+                    f"{study}: score.stride = {self.stride} exceeds data.context = "
+                    f"{recipe.data.context} of {arm}, which would skip tokens: give a smaller "
                     'one, or "context"'
                 )
 

@@ -89,7 +89,7 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
                 f"arm {arm.name}",
                 (
                     patience is not None and study.match != "none",
-                    f"train.patience = {patience} ends runs at steps of their own, and budgets are "
+                    f"train.patience = {patience} stops runs at different steps, and budgets are "
                     f"matched by {study.match}: leave it out, or give --match none",
                 ),
             )
@@ -97,10 +97,10 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
         "",
         (
             len(arms) < 2,
-            f"{study.name} alone has nothing to be compared with: say what varies, --vary "
-            "model.ffn=gelu,swiglu, or name further recipes, or runs beside a run",
+            f"{study.name} alone has nothing to be compared with: vary a field, as in --vary "
+            "model.ffn=gelu,swiglu, or name further recipes, or several finished runs",
         ),
-        (n_launched() > 1, "compare runs in one process: start it without torchrun"),
+        (n_launched() > 1, "compare runs in a single process: start it without torchrun"),
         (
             study.arms[0].loaded.origins.get("train.seed") == "command line",
             f"train.seed has no effect on a comparison: its seeds are {seeds}",
@@ -115,7 +115,7 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
                 f"{use} needs a {needed} split",
                 (
                     not holds_out(data, needed),
-                    f"data.split = {data.split} has none: give such as 98/1/1",
+                    f"data.split = {data.split} has none: give one such as 98/1/1",
                 ),
             )
     if chain is None:
@@ -130,20 +130,20 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
             settings = chain.settings_of(name, spec)
             check_rules(
                 f"{study.name}: stage {spec.name}",
-                *((key in settings, f"it has {key}: {why}") for key, why in _OF_RUNS.items()),
+                *((key in settings, f"it sets {key}: {why}") for key, why in _OF_RUNS.items()),
             )
 
 
 _OF_RUNS = {
-    "train.seed": "every arm has the same: give their number with --seeds and --finetunings",
-    "train.minutes": "each of its runs would have another length: give train.epochs or train.steps",
-    "init.run": "it starts from the stage before it: leave it out",
+    "train.seed": "all arms share the same seeds; give their number with --seeds and --finetunings",
+    "train.minutes": "its runs would differ in length; give train.epochs or train.steps",
+    "init.run": "a stage starts from the stage before it; leave it out",
 }
 """Settings that no stage may have, and the reasons."""
 
 
 def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
-    """Raise ConfigError for a margin or spread in another unit, and verdicts on no metric.
+    """Raise ConfigError for a margin or spread in another unit, or verdicts on unknown metrics.
 
     ``others`` are the names of metrics or columns besides the deciding one.
     """
@@ -275,26 +275,26 @@ def run_study(
 ) -> tuple[Results, Path]:
     """Run a study, or its missing runs, and return its results and its folder.
 
-    Two or more existing runs are compared as they are. Failed runs are part of the results. Raises
+    Two or more existing runs are compared unchanged. Failed runs are part of the results. Raises
     ConfigError and DataError before any training, and Interrupted during it.
     """
     run = next(filter(is_run, sources), None)
     if len(sources) > 1 and run is not None:
         for source in sources:
             if not Path(source).exists() and source not in shipped_recipes():
-                raise ConfigError(f"{describe_absence(source)}: name a run that has ended")
+                raise ConfigError(f"{describe_absence(source)}: name a finished run")
             check_rules(
                 "",
                 (
                     not is_run(source),
-                    f"{run} is a run and {source} is not: compare recipes, or the folders of runs "
-                    "that have ended; sublayer report shows a comparison",
+                    f"{run} is a run and {source} is not: compare either recipes or folders of "
+                    "finished runs; sublayer report shows a comparison",
                 ),
             )
         words = command_line([], overrides, replace(options, device=None)).split()[2:]
         words += ["--resume"] if options.resume else []
         idle = " ".join(words)
-        check_rules("", (words, f"runs that exist are compared as they are: leave out {idle}"))
+        check_rules("", (words, f"existing runs are compared unchanged: leave out {idle}"))
         return compare_runs([Path(source) for source in sources], options.out, options.device)
     study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
     runner = _Runner(study, options, sources, overrides)
@@ -393,7 +393,9 @@ class _Runner:
             continuing = undecided(judge)
             if not continuing:
                 break
-            note(f"after {look} seeds, more runs are needed of {', '.join(sorted(continuing))}")
+            note(
+                f"after {look} seeds, undecided arms get more runs: {', '.join(sorted(continuing))}"
+            )
             n_before = look
         folder.add("reported_seeds", look)
         n_made = sum(
@@ -456,8 +458,9 @@ class _Runner:
         free = shutil.disk_usage(self._path).free
         if needed > free:
             raise ConfigError(
-                f"the models of all runs take {format_bytes(needed)} of disk, and "
-                f"{format_bytes(free)} are free: give another --out, fewer --seeds or --finetunings"
+                f"the models of all runs take {format_bytes(needed)} of disk, and only "
+                f"{format_bytes(free)} is free: give another --out, or fewer --seeds or "
+                "--finetunings"
             )
         computing.check_recipes([sized for stage in planned.values() for sized in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))

@@ -42,7 +42,7 @@ from sublayer.system.stages import note
 
 Key = tuple[str, str]
 """An arm and a stage."""
-HELD_OUT = points_metric("held-out score", "score on what was held out")
+HELD_OUT = points_metric("held-out score", "score on held-out examples")
 """Selection metric of trials of a stage of tasks, on held-out training examples."""
 
 
@@ -137,7 +137,7 @@ def choose(
     metric: Metric | None,
     compared: Collection[str] = (),
 ) -> StageRuns:
-    """Select the trial whose runs score best on validation; the loss breaks ties.
+    """Select the trial with the best validation scores; the loss breaks ties.
 
     ``tried`` are the runs of each trial; ``metric`` selects if all runs have it, else the loss:
     translations are written only after a run, so BLEU selects none. ``compared`` is as in
@@ -245,7 +245,7 @@ class RunFinder:
         return self.folders[arm, stage] / trial.folder / f"seed-{seed}"
 
     def starts(self, arm: str, stage: str) -> list[tuple[str, Key]]:
-        """List the arms and stages whose runs a stage starts from, with their names in messages.
+        """List the arms and stages that a stage starts from, with their names in messages.
 
         Empty if it starts from random weights.
         """
@@ -262,7 +262,7 @@ class RunFinder:
         for shown, start in self.starts(arm, stage):
             failure = self.outcome(*start, seed, number if averages else 0).failure
             if failure:
-                takes = "of which it is an ensemble" if averages else "which it starts from"
+                takes = "a member of this ensemble" if averages else "the start of this stage"
                 return f"{shown}, {takes}, failed: {failure}"
         return ""
 

@@ -95,7 +95,7 @@ class StageRecipes:
                 assert isinstance(objective, SupervisedObjective), "members are stages of tasks"
                 tasks = expected_tasks(loaded.recipe.data) if objective.format == "text" else ()
                 written = [task.title for task in tasks if not wording_of(task).has_ranks]
-                remedy = "objective.answer = rank has it rank the labels"
+                remedy = "give objective.answer = rank to rank the labels"
                 if written:
                     remedy = f"{', '.join(written)} has no labels to rank"
                 writes = objective.format == "text" and objective.answer != "rank"
@@ -116,7 +116,7 @@ class StageRecipes:
                         (
                             spec.from_step not in (None, *steps),
                             f"it starts from step {spec.from_step} of {spec.after}, which keeps "
-                            f"{', '.join(map(str, steps)) or 'none'}: add it there, "
+                            f"{', '.join(map(str, steps)) or 'none'}: add it with "
                             f"{of}train.keep_steps=[{spec.from_step}]",
                         ),
                     )
@@ -390,13 +390,13 @@ def _check_members(
             f"{recipes.study}: arm {arm}, ensemble {stage.name}",
             (
                 first != name,
-                f"{first} and {name} are the same training from the same start: an ensemble is of "
-                "runs that differ",
+                f"{first} and {name} are the same training from the same start: an ensemble "
+                "needs different trainings",
             ),
             (
                 rows != first_rows,
-                f"{name} is scored on other rows than {stage.ensemble[0]}: give both the same "
-                "files (data.path), divided alike",
+                f"{name} is scored on different rows than {stage.ensemble[0]}: give both the "
+                "same files (data.path), divided alike",
             ),
         )
 
@@ -481,7 +481,7 @@ def describe_chain(
     *,
     n_seeds: int,
 ) -> ChainPlan:
-    """Return the content of a chain's file before its runs; ``data`` are those of pre-trainings.
+    """Return the content of a chain's file before its runs; ``data`` are the pre-trainings'.
 
     Raises ConfigError and DataError if stages do not fit together.
     """
@@ -527,7 +527,7 @@ def beside_earlier(folder: Path, chain_plan: ChainPlan, recipes: StageRecipes) -
     """Return the content of ``chain.json`` with the baselines of an earlier command.
 
     Raises DataError, with both values, if a stage's files changed since the study began. A stage
-    whose key changed for another reason is noted: it is made anew.
+    whose key changed for another reason is run again, with a note.
     """
     try:
         earlier = _read(folder / CHAIN)
@@ -542,8 +542,8 @@ def beside_earlier(folder: Path, chain_plan: ChainPlan, recipes: StageRecipes) -
                 check_same_inputs(what, recipe.recipe, known, now, "give another --out")
             if earlier.keys.get(arm, {}).get(stage, key) != key:
                 note(
-                    f"stage {stage} of {arm} began with other data, or in another version of "
-                    "sublayer: it is made anew"
+                    f"stage {stage} of {arm} was begun with other data, or by another version of "
+                    "sublayer: it is run again"
                 )
     # Trials are selected again by the runs that selected them.
     names = ("baselines", "cuts", "tuning_number") if earlier.keys == chain_plan.keys else ()
@@ -551,16 +551,18 @@ def beside_earlier(folder: Path, chain_plan: ChainPlan, recipes: StageRecipes) -
 
 
 def read_chain_file(folder: Path, plan: StudyPlan) -> ChainPlan:
-    """Read ``chain.json`` in a folder, whose ``plan`` is the content of ``study.toml``.
+    """Read ``chain.json`` in a study's folder; ``plan`` is the content of its ``study.toml``.
 
     Raises ConfigError if it is missing or damaged.
     """
-    remedy = f"this writes it anew: {plan.command}" if plan.command else "its command writes it"
+    remedy = (
+        f"write it again with {plan.command}" if plan.command else "run the study's command again"
+    )
     try:
         chain_plan = _read(folder / CHAIN)
     except FileNotFoundError:
         raise ConfigError(
-            f"{folder} has no {CHAIN}, which the report of a study with stages is made of: {remedy}"
+            f"{folder} has no {CHAIN}, which the report of a study with stages needs: {remedy}"
         ) from None
     except ConfigError as error:
         raise ConfigError(f"{error}: {remedy}") from None

@@ -60,9 +60,9 @@ class ArmTable(Table):
 
     ``recipe`` is its base, by default the scale's. With stages, ``set`` applies to the
     pre-training, which ``pretrain = false`` leaves out, ``finetune`` to all stages of tasks,
-    ``stages`` to the named ones. ``start`` names an earlier arm, from whose pre-training of the
-    same seed its pre-training starts. ``published`` has published scores, as printed: by column, or
-    without stages by metric, ``loss``, and as ``loss:deviation`` the standard deviation over its
+    ``stages`` to the named ones. ``start`` names an earlier arm: its pre-training starts from that
+    arm's pre-training of the same seed. ``published`` has published scores, as printed: by column,
+    or without stages by metric, ``loss``, and as ``loss:deviation`` the standard deviation over its
     runs.
     """
 
@@ -83,8 +83,8 @@ class StageTable(Table):
     ``after`` names that stage. With ``tasks`` it is fine-tuned on them, several as one mixture;
     ``each`` makes a stage per task, named after it; ``table`` is a custom table, with the roles of
     its ``columns``. Without any of them it trains on a text. ``from_step`` is the step of a
-    checkpoint that that stage's runs keep. ``ensemble`` names stages of the same tasks instead,
-    whose runs' answers are averaged, without training. One arm's stage is named ``ARM: STAGE``.
+    checkpoint that that stage's runs keep. ``ensemble`` instead averages, without training, the
+    answers of the named stages' runs on the same tasks. One arm's stage is named ``ARM: STAGE``.
     ``finetunings`` limits its fine-tunings under each pre-training, for slow tasks.
     """
 
@@ -163,7 +163,7 @@ class StudyFile(_SharedTable):
     ``margin`` is the smallest difference of the metric that matters, either way, with
     ``margin_reason``: a number in the unit that differences are shown in, or with that unit behind
     it, as ``"0.01 bits per byte"``. ``spread`` is the standard deviation over seeds that is
-    expected of an arm. ``also`` names further metrics that verdicts are given on.
+    expected of an arm. ``also`` names further metrics with verdicts.
     """
 
     title: str = ""
@@ -215,7 +215,7 @@ class StudyFile(_SharedTable):
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study's file. Raises ConfigError by field if it is none."""
+    """Read a study's file. Raises ConfigError, naming the field, if it is not a study."""
     try:
         file = StudyFile.model_validate(read_toml(path))
     except ValidationError as error:
@@ -226,8 +226,8 @@ def read_study_file(path: Path) -> StudyFile:
             f"study {path}",
             (
                 not _SCALE_NAME.fullmatch(scale),
-                f"scale {show(scale)} is no name of a scale: it takes lower-case letters, digits "
-                "and hyphens, as paper-524k",
+                f"scale {show(scale)} is not a valid name: use lower-case letters, digits and "
+                "hyphens, as in paper-524k",
             ),
             (
                 (file.arms is None) == (table.arms is None),
@@ -313,8 +313,8 @@ def read_chain(
             (names.count(name) > 1, f"two stages are named {name}: give each its own name"),
             (
                 is_taken or has_sign,
-                f"no stage may be named {name!r}: settings and columns begin with its name; leave "
-                f"out {' '.join(_NO_SIGNS)}, and give no name that has a meaning of its own",
+                f"no stage may be named {name!r}, as settings and columns begin with its name: "
+                f"use no {' '.join(_NO_SIGNS)}, and no reserved name",
             ),
         )
         if not stage.ensemble:
@@ -324,7 +324,7 @@ def read_chain(
         TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()
     except CycleError as error:
         circle = ", ".join(error.args[1])
-        raise ConfigError(f"{study}: stages start from each other: {circle}") from None
+        raise ConfigError(f"{study}: stages start from each other in a circle, {circle}") from None
     # Sorted by depth, else in their order.
     ordered = tuple(sorted(stages, key=Chain(tuple(stages)).depth))
     for stage in ordered:
@@ -332,7 +332,7 @@ def read_chain(
             f"{study}: stage {stage.name}",
             (
                 stage.n_seeds is not None and stage.n_seeds > n_seeds,
-                f"finetunings = {stage.n_seeds} is more than the study's {n_seeds}: a stage may "
+                f"finetunings = {stage.n_seeds} exceeds the study's {n_seeds}: a stage may only "
                 "have fewer",
             ),
             (
@@ -343,7 +343,7 @@ def read_chain(
         )
     trained = [stage.name for stage in ordered if not stage.ensemble]
     for name in overrides:
-        check_choice(f"{study}: settings of ", "stage that is trained", name, [FINETUNE, *trained])
+        check_choice(f"{study}: settings of ", "trained stage", name, [FINETUNE, *trained])
     pretrained: list[str] = []
     by_arm = {}
     for arm in arms:
@@ -384,7 +384,7 @@ def _stages(
     idle = [name for name in _KINDS[kind] if name in table.model_fields_set]
     unknown = next((name for name in names if name not in TASKS), None)
     shown = table.name or ", ".join(names) or "a stage"
-    what = "goes on with a text" if kind == "text" else f"has {kind}"
+    what = "trains on a text" if kind == "text" else f"has {kind}"
     check_rules(
         study,
         (len(kinds) > 1, f"{shown} has {' and '.join(kinds)}: give one of them"),
@@ -392,12 +392,12 @@ def _stages(
             kind in ("text", "ensemble") and not table.name,
             f"a stage that {what} needs a name",
         ),
-        (idle, f"{shown} {what}, on which {', '.join(idle)} has no effect: leave it out"),
+        (idle, f"{shown} {what}, so {', '.join(idle)} has no effect: leave it out"),
         (kind == "table" and not table.columns, f"{shown} has a table: give its columns too"),
         (
             unknown is not None,
-            f"{unknown} is no task; `sublayer tasks` lists them"
-            f"{nearest_hint(unknown or '', tuple(TASKS))}",
+            f"{unknown} is not a task; `sublayer tasks` lists "
+            f"them{nearest_hint(unknown or '', tuple(TASKS))}",
         ),
     )
     if kind == "ensemble":
@@ -468,22 +468,18 @@ def _arm(
     where = f"{study}: arm {arm.name}"
     trained = [stage for stage in stages if not stage.ensemble]
     for name in arm.stages:
-        check_choice(
-            f"{where}, settings of ", "stage that is trained", name, (x.name for x in trained)
-        )
+        check_choice(f"{where}, settings of ", "trained stage", name, (x.name for x in trained))
     texts = [stage.name for stage in stages if not stage.finetunes]
     check_rules(
         where,
         (
             not arm.pretrain and (texts or arm.start),
-            f"it is not pre-trained, and {', '.join(texts) or f'start = {arm.start}'} goes on with "
-            "that: leave out one of them",
+            f"it is not pre-trained, and {', '.join(texts) or f'start = {arm.start}'} continues "
+            "a pre-training: leave out one of them",
         ),
     )
     if arm.start:
-        check_choice(
-            f"{where}, start: ", "arm that is pre-trained before it", arm.start, pretrained
-        )
+        check_choice(f"{where}, start: ", "earlier arm with a pre-training", arm.start, pretrained)
     by_stage: dict[str, dict[str, Any]] = {}
     for stage in trained:
         common = arm.finetune if stage.finetunes else {}
@@ -511,7 +507,6 @@ def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
         f"study {path}",
         (
             idle,
-            f"{', '.join(sorted(idle))} has no effect without [[stages]], of which {which} has "
-            "none",
+            f"{', '.join(sorted(idle))} has no effect without [[stages]], and {which} has none",
         ),
     )

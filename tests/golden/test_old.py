@@ -238,7 +238,7 @@ def test_a_finished_study_is_reported_with_the_verdict_of_today(
     "name, message",
     [
         ("ba7f49d/study", "study was begun by another version of sublayer"),
-        ("cd54610/tuned", "earlier version tuned with seed 0, which it compares"),
+        ("cd54610/tuned", "earlier version tuned with seed 0, also a compared"),
     ],
 )
 def test_a_study_of_other_rules_is_refused_and_left_as_it_is(

@@ -179,7 +179,7 @@ def sst2(**changes):
     (sst2(name="train"), "may be named 'train'"), (sst2(each=["copa"]), "has tasks and each"),
     (stages_of({"set": {"train.steps": 3}}), "needs a name"),
     (stages_of({"name": "more", "preset": "gpt1"}), "text, on which preset has no effect"),
-    (stages_of({"name": "more", "finetunings": 2}), "more goes on with a text"),
+    (stages_of({"name": "more", "finetunings": 2}), "more trains on a text"),
     (sst2(set={"train.minutes": 3}), "stage sst2: it has train.minutes"),
     (sst2(set={"model.d_model": 32}), "do not fit model.d_model = 32"),
     (sst2(set={"objective.format": "pair"}), "arm full, stage sst2"),
@@ -188,18 +188,18 @@ def sst2(**changes):
     (stages_of({"tasks": "sst2", "set": {"train.keep_steps": [1, 2]}}, {**COPA, "from_step": 3}),
      "sst2.train.keep_steps=[3]"),
     ({**sst2(from_step=3), "arms": UNTRAINED}, "no arm is pre-trained"),
-    (arms_of(stages={"sst": {"train.steps": 3}}), "sst is no stage that is trained: did"),
+    (arms_of(stages={"sst": {"train.steps": 3}}), "sst is no trained stage: did"),
     (arms_of(), "arm b is equal to the baseline a"),
     (arms_of(finetune={"init.layers": 2}), "init.layers = 2 is more than the 1 block"),
     ({**arms_of(pretrain=False), "stages": None, "averages": {}}, "has no effect without"),
-    ({"averages": {"all": ["sst2", "cola"]}}, "cola is no column: did you mean copa?"),
+    ({"averages": {"all": ["sst2", "cola"]}}, "cola is not a column: did you mean copa?"),
     ({"averages": {"all": ["sst2:f2"]}}, "sst2 has no metric f2"),
     ({"averages": {"all": ["sst2", ["copa", "sst2"]]}}, "the average all has sst2 twice"),
     ({"metrics": {"sst2": ["accuracy", "accuracy"]}}, "metrics of sst2 has accuracy twice"),
     ({"tune_finetune": {"data.context": [32, 64]}}, "is not a setting of fine-tuning"),
-    ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "tunes its pre-training"),
+    ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "has both stages and tune"),
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
-    ({"margin": "0.1 bits per byte"}, "told in points: give such as"),
+    ({"margin": "0.1 bits per byte"}, "measured in points: give such as"),
     (arms_of(start="c"), "start: c is no arm that is pre-trained before it"),
     ({"arms": [{"name": "a", "start": "b"}, {"name": "b"}]}, "there are none"),
     (arms_of(start="a", pretrain=False), "is not pre-trained, and start = a"),
@@ -242,7 +242,7 @@ def test_a_full_disk_and_missing_files_are_named_first(tmp_path, monkeypatch, ca
     (tmp_path / "my.csv").write_text("text,label\n" + "a b,1\nc d,0\n" * 40)
     own = {"table": str(tmp_path / "my.csv"), "columns": {"text": "text", "label": "label"}}
     assert cli.main(words(write_chain(tmp_path, **stages_of(own)))) == 2
-    assert "--data is of stages of published tasks" in capsys.readouterr().err
+    assert "--data requires stages of published tasks" in capsys.readouterr().err
 
 
 def of_members(*members: str):
@@ -258,7 +258,7 @@ def of_members(*members: str):
     (ENSEMBLE["stages"], arms_of(stages={"both of them": {"train.steps": 3}}), "is no stage that"),
     (ENSEMBLE["stages"], arms_of(pretrain=False), "early and late are the same training"),
     ([TOGETHER, EARLY, {**LATE, **OTHER}], {}, "late is scored on other rows than"),
-    ([TOGETHER, {**EARLY, **WRITTEN}, {**LATE, **WRITTEN}], {}, "= rank has it rank the labels"),
+    ([TOGETHER, {**EARLY, **WRITTEN}, {**LATE, **WRITTEN}], {}, "= rank to rank the labels"),
 ])  # fmt: skip
 def test_wrong_ensembles_are_refused(stages, arms, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -548,7 +548,7 @@ def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeyp
     page = (copy / "report.html").read_text()
     assert "3 of 39 runs have ended" in page and "18 of copa" in page
     (copy / "baselines").rename(tmp_path / "baselines")
-    with pytest.raises(ConfigError, match="has the baselines' scores"):
+    with pytest.raises(ConfigError, match="holds the baselines' scores"):
         results_of_folder(copy)
     (tmp_path / "baselines").rename(copy / "baselines")
     shutil.rmtree(copy / "stages")

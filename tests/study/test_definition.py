@@ -190,7 +190,7 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
 
 
 @pytest.mark.parametrize("old, new, message", [
-    (CPU, "[scale.Cpu]", "no name of a scale"),
+    (CPU, "[scale.Cpu]", "not a valid name"),
     (CPU, f"{CPU}\nseeds = 0", r"scale\.cpu\.seeds = 0"),
     (CPU, '[scale.10m]\narms = [{ nmae = "a" }]\n' + CPU, r"scale\.10m\.arms 1, name is missing"),
     (CPU, f'[scale.10m]\nrecipe = "gtp"\n{CPU}', "scale 10m: .*gtp"),
@@ -200,7 +200,7 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     (SEEDS, 'tune_by = "bleu"\ntune.optimizer.lr = [1, 2]\n', "tune_by = 'bleu'"),
     (GATED, f'{GATED}\nagainst = "x"', "against: x is no arm"),
     (GATED, f'{GATED}\nagainst = "gated"', "itself"),
-    ('name = "relu"', 'name = "relu"\nagainst = "gated"', "is against none"),
+    ('name = "relu"', 'name = "relu"\nagainst = "gated"', "it has against = gated"),
     (SEEDS, "score.stride = 129\n", r"score\.stride = 129"),
     (SEEDS, 'hypothesis = { says = "x", contrast = { x = 1, relu = -1 } }\n', ": x is no"),
     (SEEDS, 'hypothesis = { says = "x", contrast = { gated = 1, relu = -0.5 } }\n', r"to 0\.5"),

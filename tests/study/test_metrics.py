@@ -115,8 +115,8 @@ def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric
     metric = Metric("loss", "nats", is_lower_better=True, from_items=None)
     small, text, vocabulary = list_text_caveats(data, metric)
     assert "only 4 documents" in small
-    assert text.startswith("two: scored on another text")
-    assert vocabulary.startswith("two: another vocabulary")
+    assert text.startswith("two: scored on a different text")
+    assert vocabulary.startswith("two: the vocabulary differs")
     assert list_text_caveats({"one": data["one"], "two": replace(data["one"])}, metric) == [small]
     pairs = {**data, "three": replace(data["two"])}
     against = {"two": "two", "three": "two"}

@@ -184,7 +184,7 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
 @pytest.mark.parametrize("options, extra, message", [
     ({"seeds": None, "until": "decided", "seeds_at_most": 3}, [], "single look"),
     ({"vary": ("model.share=none,all",)}, [], "use --match flops or --match time"),
-    ({"tune": (f"{LR}=1e-3,1e-2",), "first_tuning_seed": 2}, [], "seed 2 would tune and be comp"),
+    ({"tune": (f"{LR}=1e-3,1e-2",), "first_tuning_seed": 2}, [], "seed 2 is both a tuning seed"),
     ({"tune": ("model.dropout=0,0.1",), "extend": 1}, [], "--extend"),
     ({}, ["data.split=90/10/0"], r"data\.split"),
     ({"tune": (f"{LR}=1e-3,1e-2",)}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*spl"),
@@ -324,7 +324,7 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
 def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
     recipes = [load_recipe("albert-small", {**BOOK, **more}).recipe for more in ({}, settings)]
     runs = [Mock(path=n, recipe=each, checksums={name: n}) for n, each in enumerate(recipes)]
-    with pytest.raises(ConfigError, match=f"^0 and 1 do not compare: their {message}"):
+    with pytest.raises(ConfigError, match=f"^0 and 1 cannot be compared: their {message}"):
         check_agree(runs)
 
 
