@@ -68,9 +68,9 @@ def read_folder(path: Path, options: JudgingOptions, namer: RunName) -> list[Sou
     if events := sorted(path.rglob(EVENTS)):
         return [_events(path, events, options, namer)]
     raise DataError(
-        f"{path} is a folder of no runs that are known: name one with samples_*.jsonl of "
-        "lm-evaluation-harness (--log_samples), with TensorBoard's event files, or of a run or a "
-        "comparison of this program"
+        f"{path} holds no known kind of run: name a folder with samples_*.jsonl of "
+        "lm-evaluation-harness (--log_samples), with TensorBoard's event files, or of a run or "
+        "a comparison of this program"
     )
 
 
@@ -149,8 +149,9 @@ def _samples_of_run(
             value[n] = score
         else:
             raise DataError(
-                f"{places[n]}: {score!r:.40} is no number: judge a metric that is a mean over "
-                "documents, and bits_per_byte in place of a perplexity, which orders models alike"
+                f"{places[n]}: {score!r:.40} is not a number: judge a metric that is a mean over "
+                "documents, and bits_per_byte in place of a perplexity, since both rank models "
+                "alike"
             )
         items.append(f"{row.get('doc_id')} ({str(row.get('doc_hash', ''))[:8]})")
         if options.document:
@@ -192,7 +193,7 @@ def _events(
         one = Records.of_run(str(folder), arm, seed, values, places.__getitem__, step=steps)
         records.append(one)
     if not records:
-        raise DataError(f"{path} has event files without a scalar: nothing can be judged")
+        raise DataError(f"{path} has event files without scalars, so nothing can be judged")
     note = f"{path}: TensorBoard's events of {tag}, one run per folder: {', '.join(runs)}"
     return SourceRecords(tuple(records), tag, (note,))
 
@@ -215,7 +216,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
             event = Event.FromString(data[start + 12 : stop])
         except problems.DecodeError as error:
             raise DataError(
-                f"{path} is no whole event file (at byte {start:,}): copy it again"
+                f"{path} is an incomplete event file (at byte {start:,}): copy it again"
             ) from error
         for value in event.summary.value:
             if value.WhichOneof("value") == "simple_value":
@@ -237,7 +238,7 @@ def _comparison(path: Path, options: JudgingOptions, namer: RunName) -> SourceRe
     try:
         results = read_json_object(path / RESULTS, CheckpointError, max_bytes=1 << 30)
     except FileNotFoundError:
-        raise DataError(f"{path} has no {RESULTS}: write it by sublayer report {path}") from None
+        raise DataError(f"{path} has no {RESULTS}: write it with sublayer report {path}") from None
     main = str(results["metric"])
     further = [result["metric"] for result in results.get("further", ()) if "metric" in result]
     metric = options.choose("value", [main, *further], path, usual=main)
@@ -459,7 +460,7 @@ def read_study_items(path: Path) -> list[RunItems]:
     header = check_typed(content, _Header, f"the header of {path}", CheckpointError)
     if header.version != _ITEMS_VERSION:
         raise CheckpointError(
-            f"{path} is of version {header.version}, which is not known: this is {_ITEMS_VERSION}"
+            f"{path} has version {header.version}, and only {_ITEMS_VERSION} is supported"
         )
     tables: list[dict[str, ItemTable]] = [{} for _ in header.runs]
     added: list[dict[str, int]] = [{} for _ in header.runs]

@@ -70,7 +70,7 @@ def check_one_metric(sources: Iterable[tuple[str, str]]) -> None:
         (one, of_one), (other, of_other), *_ = named.items()
         raise ConfigError(
             f"the sources have different metrics, {one} of {of_one} and {other} of {of_other}: "
-            "name their columns alike, or give --value NAME, one that all have"
+            "rename the columns alike, or give --value NAME, a column of all sources"
         )
 
 
@@ -91,7 +91,7 @@ class RunName:
         if not names:
             return cls(_SEED, is_asked=False)
         if names.count("{arm}") != 1 or names.count("{seed}") > 1:
-            raise ConfigError(f"--names {names} has to say {{arm}} once, as in {{arm}}-{{seed}}")
+            raise ConfigError(f"--names {names} must contain {{arm}} once, as in {{arm}}-{{seed}}")
         stem = without_ending(names)
         text = re.escape(stem).replace(r"\{arm\}", "(?P<arm>.+?)")
         text = text.replace(r"\{seed\}", "(?P<seed>[^/]+?)")
@@ -103,7 +103,7 @@ class RunName:
         match = self.pattern.fullmatch(name)
         if match is None:
             if self.is_asked:
-                raise ConfigError(f"--names does not fit {name}: say how it is made")
+                raise ConfigError(f"--names does not match {name}: give a pattern that does")
             return None
         groups = match.groupdict()
         if self.is_asked:
@@ -117,16 +117,16 @@ class RunName:
         arm_seed = self.read(name)
         if arm_seed is None:
             raise ConfigError(
-                f"the run {name} does not say its arm and seed: give --names, as in "
+                f"the name of the run {name} has no known arm and seed: give --names, as in "
                 "--names '{arm}-{seed}'"
             )
         return arm_seed
 
     def of_source(self, path: str, *, has_seed: bool = False) -> tuple[str, str]:
-        """Return the arm and the seed that a source's path gives if no column does.
+        """Return the arm and the seed in a source's path, for sources without such columns.
 
-        A pattern with slashes matches as many parent folders; a file named by only its seed has the
-        folder's name as its arm.
+        A pattern with slashes also matches that number of parent folders; a file named only by its
+        seed takes its folder's name as its arm.
         """
         parts = [part for part in Path(path).parts if part not in ("/", ".", "..")] or [path]
         parts[-1] = without_ending(parts[-1])
@@ -181,14 +181,14 @@ def understand_tables(
     pairs = zip(layouts, of_runs, strict=True)
     check_one_metric((layout.metric, table.name) for layout, table in pairs if layout.metric)
     if all(layout.roles["arm"] != FILES and not layout.is_of_runs for layout in layouts):
-        options.refuse("names", why="has no effect where columns say the arms")
+        options.refuse("names", why="has no effect where columns name the arms")
     if options.document and not any("item" in layout.roles for layout in layouts):
         raise ConfigError(f"--document {options.document} needs items: give --item NAME too")
     notes = [_said(of_runs, layouts[0], namer)]
     if unused := dict.fromkeys(column for layout in layouts for column in layout.unused):
         notes.append(f"not used: {', '.join(unused)}")
     if any(one is not other for one, other in zip(tables, of_runs, strict=True)):
-        notes.append("not used: rows of differences, which follow from those of runs")
+        notes.append("not used: rows of differences, which follow from the rows of runs")
     return [SourceRecords(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
@@ -205,14 +205,14 @@ def _layout(table: RunTable, options: JudgingOptions, n_tables: int, n_sources: 
         known = [word] if word else [name for name in known if name not in taken]
         if len(known) > 1:
             raise ConfigError(
-                f"{table.name} has the columns {enumerate_names(known)}, and each could be the "
+                f"{table.name}: each of the columns {enumerate_names(known)} could be the "
                 f"{role}: give --{role} NAME"
             )
         if known and role != "value":
             (roles[role],) = known
     if "arm" in roles and not options.arm and n_tables > 1:
         raise ConfigError(
-            f"arms are either the files or what the column {roles['arm']} of {table.name} says: "
+            f"arms are either the files or the names in column {roles['arm']} of {table.name}: "
             f"give --arm files or --arm {roles['arm']}"
         )
     free = [name for name in table.columns if name not in roles.values()]
@@ -220,14 +220,16 @@ def _layout(table: RunTable, options: JudgingOptions, n_tables: int, n_sources: 
     over = {role for role, word in roles.items() if word == COLUMNS}
     if "arm" not in roles and n_sources == 1:
         raise ConfigError(
-            f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
-            "--arm columns where each column is an arm"
+            f"{table.name} is a single table without a known column of arms: give --arm NAME, or "
+            "--arm columns if each column is an arm"
         )
     row_roles = {role for role, word in roles.items() if word not in (COLUMNS, FILES)}
     is_told = row_roles & {"seed", "item", "step"} or (over and "arm" in row_roles) or len(over) > 1
     if table.n_rows > 1 and not is_told:
         ways = [f"--{role} rows" for role in ("seed", "item") if role not in over]
-        raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
+        raise ConfigError(
+            f"the meaning of the rows of {table.name} is unknown: give {' or '.join(ways)}"
+        )
     if roles.setdefault("arm", FILES) == FILES:
         roles.setdefault("seed", FILES)
     metric = values[0] if table.has_header and not over else ""
@@ -251,7 +253,7 @@ def _values(
         if roles and len(scores) == 1:
             table.numbers(scores[0])  # raises, with the line of the first text
         beside = f" beside {enumerate_names(list(roles.values()))}" if roles else ""
-        raise DataError(f"{table.name} has no column of numbers{beside}: give it one of scores")
+        raise DataError(f"{table.name} has no column of numbers{beside}: add a column of scores")
     if over or len(numbers) == 1:
         return numbers
     seeds = [_SEED.fullmatch(name) for name in numbers]
@@ -271,8 +273,8 @@ def _values(
     if len(numbers) > _SHOWN + 1:
         shown = [*numbers[:_SHOWN], f"{len(numbers) - _SHOWN} more"]
     raise ConfigError(
-        f"{table.name} has the columns of numbers {enumerate_names(shown)}: give --value NAME "
-        "where one is the score, or --arm, --seed or --item columns where each is one"
+        f"{table.name} has the columns of numbers {enumerate_names(shown)}: give --value NAME if "
+        "one is the score, or --arm, --seed or --item columns if each is an arm, seed or item"
     )
 
 

@@ -126,7 +126,7 @@ def looks_to_share(number: int, planned: int | None) -> int:
 
 
 def level_of(spending: Probability, n_candidates: int) -> Probability:
-    """Return the two-sided level of a look whose false keeps have probability ``spending``.
+    """Return the two-sided level of a look with probability ``spending`` of a false keep.
 
     For several candidates against one champion, some better and some worse, the bound assumes
     estimates without negative correlation.
@@ -221,7 +221,7 @@ class Ledger:
         if planned is not None and number > planned:
             raise ConfigError(
                 f"{self._path}: all {planned} looks of its plan are spent: begin another ledger, "
-                "with new runs of the champion, whose error comes on top of this one's"
+                "with new runs of the champion; its error adds to this one's"
             )
         return _round(self._left / looks_to_share(number, planned))
 
@@ -296,7 +296,7 @@ def open_ledger(path: Path, plan: LedgerPlan) -> Iterator[Ledger]:
             if then != now and not (name == "looks" and now is None):
                 raise ConfigError(
                     f"{path} was begun with {_named(name, then)}, not {_named(name, now)}: judge "
-                    "as it was begun, or begin another ledger"
+                    "with the original value, or begin another ledger"
                 )
         kept_plan = LedgerPlan(**{name: lines[0][name] for name in asdict(plan)})
         ledger = Ledger(path, kept_plan, lines, descriptor)
@@ -332,7 +332,8 @@ def _acquire(path: Path) -> tuple[int, bool]:
         except FileNotFoundError:
             if is_made or path.is_symlink():
                 raise ConfigError(
-                    f"--ledger {path} has no folder, or links to nothing: make it, or name another"
+                    f"--ledger {path} is in a missing folder, or is a dangling link: make the "
+                    "folder, or name another file"
                 ) from None
             # Removed in between.
         except OSError as problem:
@@ -345,12 +346,14 @@ def _read(descriptor: int, path: Path) -> list[Line]:
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         if file.read(len(_BEGINS)) != _BEGINS:
-            raise DataError(f"{path} is not a ledger: give --ledger a file of its own")
+            raise DataError(
+                f"{path} is not a ledger: give --ledger a new or empty file, or a ledger"
+            )
         texts = (_BEGINS + file.read()).split(b"\n")
     if texts.pop():
         raise DataError(
-            f"{path}, line {len(texts) + 1} is cut off: take that line away if a call was stopped "
-            "while it wrote, whose judgement nobody saw; else restore the file"
+            f"{path}, line {len(texts) + 1} is cut off: delete this line if a call was stopped "
+            "while writing, before its judgement was shown; else restore the file"
         )
     lines: list[Line] = []
     for number, text in enumerate(texts, start=1):
@@ -364,7 +367,7 @@ def _read(descriptor: int, path: Path) -> list[Line]:
         before = lines[-1]["seal"] if lines else ""
         if not isinstance(line, dict) or line.get("seal") != _seal(line, before):
             raise DataError(
-                f"{where} does not fit its seal: it or the line before was altered or taken away; "
+                f"{where} does not match its seal: it or the line before was altered or deleted; "
                 "restore the file, or begin another ledger, with new runs of the champion"
             )
         lines.append(line)
@@ -381,7 +384,7 @@ def _named(name: str, value: Any) -> str:
 
 
 def _round(value: float) -> float:
-    """Return a probability as it is written: twelve digits, so that 0.05 / 100 stays 0.0005."""
+    """Round a probability for the file: twelve digits, so that 0.05 / 100 stays 0.0005."""
     return float(f"{max(value, 0.0):.12g}")
 
 

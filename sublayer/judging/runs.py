@@ -34,7 +34,7 @@ ROLES = {
 LAST = "last"
 _SHOWN = 5
 _MOST_DECIMALS = 12
-_COMMON = "give --common to judge the seeds and items that all have"
+_COMMON = "give --common to judge only common seeds and items"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class JudgingOptions:
     value: str = ""
     step: str = ""
     at: str = ""
-    """The step whose values count, or ``last``; empty: the last, if all runs have it."""
+    """The step of the values to judge, or ``last``; empty: the last, if all runs have it."""
     names: str = ""
     """The pattern of run names, such as ``{arm}-{seed}``."""
     task: str = ""
@@ -68,7 +68,7 @@ class JudgingOptions:
 
     @property
     def level(self) -> float:
-        """The probability of a false verdict of this look: an equal share of 5 %."""
+        """The probability of a false verdict at this look: an equal share of 5 %."""
         return ERROR / self.looks if self.look and self.looks else ERROR
 
     def check(self) -> None:
@@ -78,7 +78,7 @@ class JudgingOptions:
             if word in (COLUMNS, ROWS, FILES) and word not in ROLES[role]:
                 remedy = "name a column"
                 if word == FILES and role in ("seed", "item"):
-                    remedy = "--names says how files are named"
+                    remedy = "give the pattern of file names with --names"
                 raise ConfigError(f"--{role} {word} has no meaning: {remedy}")
         for one, other in combinations([role for role in words if role != "document"], 2):
             if words[one] == words[other]:
@@ -91,11 +91,11 @@ class JudgingOptions:
                 raise ConfigError(f"--look {self.look} has no effect: --ledger counts the looks")
         elif (self.look is None) != (self.looks is None):
             given, other = ("--look", "--looks") if self.looks is None else ("--looks", "--look")
-            raise ConfigError(f"{given} has a meaning beside {other} alone: give both, or neither")
+            raise ConfigError(f"{given} requires {other}: give both, or neither")
         elif self.look is not None and self.looks is not None and self.look > self.looks:
             raise ConfigError(
-                f"--look {self.look} is none of {count(self.looks, 'planned look')}: a verdict "
-                "holds for the looks that were planned before the first"
+                f"--look {self.look} exceeds {count(self.looks, 'planned look')}: verdicts hold "
+                "only for looks planned before the first"
             )
 
     def choose(self, option: str, names: Iterable[str], where: object, usual: str = "") -> str:
@@ -106,9 +106,7 @@ class JudgingOptions:
         known = list(dict.fromkeys(names))
         name = getattr(self, option) or usual or (known[0] if len(known) == 1 else "")
         if not known:
-            raise ConfigError(
-                f"{where} has nothing that --{option} could name: give another source"
-            )
+            raise ConfigError(f"{where} has nothing to choose with --{option}: give another source")
         if name not in known:
             raise ConfigError(f"{where} has {', '.join(known)}: give --{option} NAME, one of them")
         return str(name)
@@ -284,12 +282,12 @@ class _Rows:
             try:
                 chosen = np.full(len(runs), float(at))
             except ValueError:
-                raise ConfigError(f"--at {at} is no step: give a number, or last") from None
+                raise ConfigError(f"--at {at} is not a step: give a number, or last") from None
             missing = ~np.isin(runs, run[step == chosen[places]])
             if missing.any():
                 raise DataError(
-                    f"{self.run(int(first[missing.argmax()]))} has no value at step {at}: name one "
-                    "that all have"
+                    f"{self.run(int(first[missing.argmax()]))} has no value at step {at}: give a "
+                    "step of all runs"
                 )
         elif not at and last.min() != last.max():  # or one is NaN
             ordered = np.where(np.isnan(last), np.inf, last)
@@ -326,13 +324,13 @@ class _Rows:
         if self.has_items:
             what += f", item {self._name('item', first)}"
         columns = "--arm, --seed, --item, --step"
-        remedy = f"leave one out, or name the column that tells them apart ({columns})"
+        remedy = f"leave one out, or name the column that distinguishes them ({columns})"
         one, other = (Path(self._source(row)[0].source) for row in (first, second))
         if one != other and one.name == other.name and not one.name.startswith("samples_"):
-            remedy = f"say how arms and seeds are told apart, as by --names '{{arm}}/{one.name}'"
-        raise DataError(
-            f"{self.place(second)}: {what} is there already, at {self.place(first)}: {remedy}"
-        )
+            remedy = (
+                f"distinguish arms and seeds by their paths, as in --names '{{arm}}/{one.name}'"
+            )
+        raise DataError(f"{self.place(second)}: {what} duplicates {self.place(first)}: {remedy}")
 
     def check_finite(self, nan_is_failed: bool) -> None:
         """Mark rows of failed runs; raise DataError for other values that are not finite."""
@@ -342,8 +340,8 @@ class _Rows:
         if unknown.size and not nan_is_failed:
             row = int(unknown[0])
             raise DataError(
-                f"{self.place(row)}: {value[row]} is no score ({self.run(row)}). A failed run is a "
-                "result: give --nan-is-failed to count it as worse than all others, or mend the "
+                f"{self.place(row)}: {value[row]} is not a score ({self.run(row)}). A failed run "
+                "is a result: give --nan-is-failed to rank it below all others, or correct the "
                 "value"
             )
         self.columns["failed"] = np.isin(run, run[is_broken])
@@ -358,7 +356,7 @@ class _Rows:
             times = np.bincount(items[~is_failed], minlength=len(self.names["item"]))
             log.append(self._leave_out("item", (times == 0) | (times == n_runs), "some run"))
         if not len(self.columns["value"]):
-            raise DataError("no seed and item is in all arms: nothing can be judged")
+            raise DataError("no seed and item is common to all arms, so nothing can be judged")
         return [line for line in log if line]
 
     def _leave_out(self, role: str, is_common: NDArray[np.bool_], who: str) -> str:
@@ -388,7 +386,8 @@ class _Rows:
             arm = int(there.all(1).argmin())
             lacking = _named("seed", seeds, ~there[arm])
             raise DataError(
-                f"seeds do not meet: {arms[arm]} lacks {lacking}: add the runs, or {_COMMON}"
+                f"seeds differ between arms: {arms[arm]} lacks {lacking}: add the runs, or "
+                f"{_COMMON}"
             )
         n_each = np.bincount(self._run, minlength=there.size)
         n_each[self._run[self.columns["failed"]]] = len(items)  # failed runs do not count
@@ -399,7 +398,7 @@ class _Rows:
         item = int(np.setdiff1d(np.arange(len(items)), self.columns["item"][self._run == run])[0])
         row = int((self.columns["item"] == item).argmax())
         raise DataError(
-            f"items do not meet: {arms[arm]}, seed {seeds[seed]} has "
+            f"items differ between runs: {arms[arm]}, seed {seeds[seed]} has "
             f"{count(int(n_each[run]), 'item')} of {len(items):,} and lacks item {items[item]}, "
             f"which {self.run(row)} has ({self.place(row)}): add it, or {_COMMON}"
         )
@@ -444,9 +443,9 @@ class _Rows:
             row = int(wrong[0])
             other = self.names["document"][int(of_item[int(item[row])])]
             raise DataError(
-                f"{self.place(row)}: item {self._name('item', row)} is of document "
-                f"{self._name('document', row)} here, and of {other} elsewhere: name items so that "
-                "each is of one document"
+                f"{self.place(row)}: item {self._name('item', row)} belongs to document "
+                f"{self._name('document', row)} here, and to {other} elsewhere: rename items so "
+                "that each belongs to one document"
             )
         return of_item
 

@@ -80,7 +80,9 @@ class RunTable:
             return self
         kept = [row for row, kind in enumerate(self.columns["kind"]) if kind != "difference"]
         if not kept:
-            raise DataError(f"{self.name} has rows of differences alone: give it those of runs")
+            raise DataError(
+                f"{self.name} has only rows of differences: give a table with rows of runs"
+            )
         if len(kept) == self.n_rows:
             return self
         rows = {name: [cells[row] for row in kept] for name, cells in self.columns.items()}
@@ -112,7 +114,7 @@ class RunTable:
             row = next(row for row, cell in enumerate(cells) if not _is_hashable(cell))
             where = self.place(row, column)
             raise DataError(
-                f"{where}: a list or an object is no name: choose another column"
+                f"{where}: a list or an object cannot be a name: choose another column"
             ) from None
         return Coded(np.fromiter(map(codes.__getitem__, cells), np.int64, len(cells)), (*places,))
 
@@ -122,7 +124,7 @@ class RunTable:
         Raises DataError, with line and column, for a text that is no number.
         """
         cells = self.columns[column]
-        with suppress(TypeError, ValueError):  # a cell that is empty, a Boolean or no text
+        with suppress(TypeError, ValueError):  # a cell that is empty, a Boolean or not a text
             if "_" not in "".join(cells):
                 return np.fromiter(map(float, cells), np.float64, len(cells))
         values = [_number(cell) for cell in cells]
@@ -133,7 +135,7 @@ class RunTable:
             if _PERCENT_OR_COMMA.fullmatch(text.strip()):
                 remedy = f"write {text.replace(',', '.').strip(' %')}"
             where = self.place(row, column)
-            raise DataError(f"{where}: {text[:_SHOWN]!r} is no number: {remedy}")
+            raise DataError(f"{where}: {text[:_SHOWN]!r} is not a number: {remedy}")
         return np.array(values, dtype=np.float64)
 
 
@@ -197,7 +199,7 @@ def read_table(path: Path) -> RunTable:
     if suffix in OBJECTS:
         return _of_objects(str(path), list(json_lines(path)), first_line=1)
     raise DataError(
-        f"{path} is no table that is read: name a file that ends in .csv, .tsv, .jsonl or "
+        f"{path} is not a supported table: name a file that ends in .csv, .tsv, .jsonl or "
         ".parquet, or a folder of runs"
     )
 
@@ -209,7 +211,10 @@ def table_of_rows(name: str, table: Any) -> RunTable:
         table = table.reset_index()  # named index levels of a DataFrame become columns
     rows = table_rows(table)
     if rows is None:
-        raise DataError(f"{name} has rows that are no mappings: give each the names of its cells")
+        raise DataError(
+            f"{name} has rows that are not mappings: give each row as a mapping of column names "
+            "to cells"
+        )
     return _of_objects(name, [plain(row) for row in rows])
 
 
@@ -218,7 +223,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line, content in enumerate(_text(path).rstrip().split("\n"), 1):  # strings may hold U+2028
         row = _json(content, path, line)
         if not isinstance(row, dict):
-            raise DataError(f"{path}, line {line} is no JSON object: write one a line")
+            raise DataError(f"{path}, line {line} is not a JSON object: write one object per line")
         yield row
 
 
@@ -267,14 +272,14 @@ def _text(path: Path) -> str:
 
 
 def _json(text: str, path: Path, line: int | None = None) -> Any:
-    """Parse a JSON file, whose errors have line and column, or a line of one."""
+    """Parse a JSON file, or a line of one; errors of a file have line and column."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         where, reason = f"{path}", str(error)
         if line is not None:
             where, reason = f"{path}, line {line}", getattr(error, "msg", reason)
-        raise DataError(f"{where} is no JSON ({reason}): write it again") from None
+        raise DataError(f"{where} is not valid JSON ({reason}): write it again") from None
 
 
 def _delimited(path: Path, suffix: str) -> RunTable:
@@ -289,7 +294,7 @@ def _delimited(path: Path, suffix: str) -> RunTable:
         # The garbage collector does not track tuples of texts.
         rows = [*map(tuple, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))]
     except csv.Error as error:
-        raise DataError(f"{path} is no CSV file ({error}): write it again") from None
+        raise DataError(f"{path} is not a valid CSV file ({error}): write it again") from None
     while rows and not rows[-1]:
         rows.pop()
     if not any(cell.strip() for row in rows for cell in row):
@@ -307,7 +312,7 @@ def _delimited(path: Path, suffix: str) -> RunTable:
         line, size = next((n, size) for n, size in enumerate(sizes, 1) if size != len(names))
         raise DataError(
             f"{path}, line {line}: it has {count(size, 'cell')}, and the table has "
-            f"{count(len(names), 'column')}: write a cell for each, empty where there is none"
+            f"{count(len(names), 'column')}: write a cell per column, empty if it has no value"
         )
     cells = [list(map(itemgetter(n), rows[has_header:])) for n in range(len(names))]
     first_line = 1 + has_header

@@ -65,9 +65,9 @@ def read_paths(paths: Sequence[Path], options: JudgingOptions) -> SourceRecords:
     if tables:
         parts += understand_tables(tables, options, n_sources=len(paths))
     else:
-        options.refuse(*_OF_TABLES, why="is of tables, and none is given")
+        options.refuse(*_OF_TABLES, why="applies only to tables, and none is given")
     if len(tables) == len(paths):
-        options.refuse(*_OF_SAMPLES, why="is of samples, and none are given")
+        options.refuse(*_OF_SAMPLES, why="applies only to samples, and none are given")
     return _together(parts, [str(path) for path in paths])
 
 
@@ -110,8 +110,8 @@ def read_objects(given: Sequence[Any], options: JudgingOptions) -> SourceRecords
     kinds = {_kind(source, options) for source in given}
     if len(kinds) != 1:
         raise ConfigError(
-            f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give those of two arms or "
-            "more, all as one kind"
+            f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give scores of two arms or "
+            "more, all of one kind"
         )
     if kinds == {"path"}:
         return read_paths([Path(source) for source in given], options)
@@ -174,8 +174,8 @@ def _of_array(name: str, scores: Any) -> Records:
                 values.append(float(number if isinstance(number, int | float) else ""))
             except (OverflowError, ValueError):
                 raise DataError(
-                    f"{places[-1]}: {number!r:.40} is no number: give numbers, and nan for a run "
-                    "that failed"
+                    f"{places[-1]}: {number!r:.40} is not a number: give numbers, and nan for a "
+                    "run that failed"
                 ) from None
     items = Coded.of(by_item) if is_of_items else None
     seed_of, locate = Coded.of(by_seed), places.__getitem__
@@ -234,7 +234,7 @@ class RunsVerdict:
 def judge_runs(sources: SourceRecords, options: JudgingOptions) -> RunsVerdict:
     """Judge the runs of sources.
 
-    The better direction is the option's, the source's or that of the metric's name. Raises
+    The better direction is the option's, the source's, or follows from the metric's name. Raises
     ConfigError if none of them states it, and for unknown arms; DataError as ``assemble`` does, and
     for too few runs.
     """
@@ -245,36 +245,33 @@ def judge_runs(sources: SourceRecords, options: JudgingOptions) -> RunsVerdict:
         is_lower_better, why = direction_of(metric), f"by its name, {metric}"
     if is_lower_better is None:
         raise ConfigError(
-            f"it is not known whether a lower {metric} is better: give --lower-is-better or "
+            f"the better direction of {metric} is unknown: give --lower-is-better or "
             "--higher-is-better"
         )
     runs = assemble(sources.records, options)
     for option, name in (("--baseline", options.baseline), ("--new", options.new)):
         if name and name not in runs.arms:
-            raise ConfigError(f"{option} {name} is no arm: there are {', '.join(runs.arms)}")
+            raise ConfigError(f"{option} {name} is not an arm: the arms are {', '.join(runs.arms)}")
     others = [arm for arm in runs.arms if arm != options.new]
     baseline = options.baseline or next(iter(others), "")
     if options.new and options.new == baseline:
         raise ConfigError(f"--baseline and --new are both {baseline}: name two arms")
     if len(runs.arms) < 2:
-        raise DataError(f"there is one arm, {runs.arms[0]}: give another to judge against it")
+        raise DataError(f"there is only one arm, {runs.arms[0]}: give another to judge against it")
     n_seeds = len(runs.seeds)
     if 1 < n_seeds < FEWEST_SEEDS:
         raise DataError(
-            f"there are {n_seeds} seeds per arm, which give no verdict: run {FEWEST_SEEDS} or more"
+            f"{n_seeds} seeds per arm are too few for a verdict: run {FEWEST_SEEDS} or more"
         )
     if n_seeds == 1 and runs.n_items < FEWEST_ITEMS:
         raise DataError(
-            f"there is one run per arm, with {count(runs.n_items, 'item')}, and one run says "
-            f"nothing of others: give at least {FEWEST_SEEDS} seeds of each arm, or what each item "
-            f"of the test scored, for {FEWEST_ITEMS} items or more"
+            f"one run per arm with {count(runs.n_items, 'item')} is too little for a verdict: "
+            f"give at least {FEWEST_SEEDS} seeds of each arm, or the scores of at least "
+            f"{FEWEST_ITEMS} test items"
         )
     if n_seeds == 1 and runs.failed.any():
         failed = runs.arms[int(runs.failed[:, 0].argmax())]
-        raise DataError(
-            f"there is one run per arm, and that of {failed} failed: nothing can be judged over "
-            "items"
-        )
+        raise DataError(f"the only run of {failed} failed, so nothing can be judged over items")
     has_items = runs.effects is not None and runs.n_items >= FEWEST_ITEMS
     scores = RunScores(
         runs.arms,

@@ -31,7 +31,7 @@ _LONGEST_NAME = 22
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 NO_METRIC = frozenset({"kind", "step", "tokens", "seconds"})
 _CERTAIN = 0.995
-"""A plot of power that is nowhere below it is left out: seeds are enough."""
+"""A plot of power that never falls below it is left out: the seeds suffice."""
 _STEPS = "optimizer steps"
 _AXES = ("steps", "tokens", "operations", "seconds")
 """Costs on the axes of learning curves."""
@@ -291,7 +291,7 @@ def draw_metrics(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def draw_costs(results: Results) -> tuple[list[str], list[str]]:
-    """Plot quality against each cost in which arms differ; return also the equal costs.
+    """Plot quality against each cost that differs between arms; also return the equal costs.
 
     Costs that differ by half a percent at most are equal.
     """

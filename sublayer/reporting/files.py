@@ -52,10 +52,10 @@ def report_study(
         is_compared = any(arm.values for arm in results.arms) and any(
             difference.low is not None or difference.by_ranks for difference in differences
         )
-        needed = "two seeds that finished, as the baseline has,"
+        needed = "two finished seeds, or the baseline lacks them"
     else:
         is_compared = any(difference.mean is not None for difference in differences)
-        needed = "a seed that finished beside the baseline's"
+        needed = "a finished seed, or the baseline lacks one"
     if not is_compared:
         raise TrainingError(f"no arm has {needed}: see {report}")
     return results, report
@@ -74,8 +74,8 @@ def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] =
     """Write the report of a folder, and ``tables``; return the report's absolute path.
 
     A comparison's report replaces the report in its folder. Raises ConfigError if the folder holds
-    neither a run nor a comparison, if the file is no report of this folder, and if a table exists
-    or is asked for a run; CheckpointError if its content is damaged.
+    neither a run nor a comparison, if the file is not this folder's report, if a table's file
+    exists, and for a table of a run; CheckpointError if its content is damaged.
     """
     target = out or folder / REPORT
     # Two hyphens would end the comment early.
@@ -96,7 +96,7 @@ def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] =
         for path in tables:
             write_tables(results, path)
     elif tables:
-        raise ConfigError(f"--table is for a comparison, and {folder} holds none: leave it out")
+        raise ConfigError(f"--table requires a comparison, and {folder} holds none: leave it out")
     elif (folder / RUN_RECIPE).is_file():
         page = render_run(folder)
     else:
@@ -111,7 +111,7 @@ def _check_free(target: Path, mark: str, *, is_own: bool) -> None:
     lines = target.read_bytes().decode("utf-8", "replace").splitlines() if target.is_file() else []
     is_report = is_own and any(line.startswith(_HEADING) for line in lines)
     if lines[-1:] != [mark] and not is_report:
-        raise ConfigError(f"{target} is there and is no report of this folder: give another --out")
+        raise ConfigError(f"{target} exists and is not a report of this folder: give another --out")
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:

@@ -59,8 +59,8 @@ def render_report(results: Results) -> str:
     ]
     cost_plots, equal_costs = figures.draw_costs(results)
     power = figures.draw_power(results)
-    # The forest plot: each difference, with those of common seeds; a contrast of several arms has
-    # none.
+    # The forest plot: each difference, with the differences of common seeds; a contrast of several
+    # arms has none.
     scores = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
     rows = []
     for difference in results.differences:
@@ -133,7 +133,7 @@ def render_run(run: Path) -> str:
     record = folder.record()
     lines = list(read_metrics(run / METRICS))
     name = run.absolute().name
-    # Fields that were set to other values than their defaults.
+    # Fields set to values other than their defaults.
     loaded, settings = load_recipe(run), {}
     for key, origin in loaded.origins.items():
         table, _, field = key.partition(".")
@@ -217,11 +217,11 @@ class Forest:
     """Forest plot: differences and their intervals over one axis."""
 
     rows: Sequence[tuple[Difference, Sequence[float]]]
-    """Differences, each with those of single seeds."""
+    """Differences, each with its differences of single seeds."""
     margin: float | None
     """Smaller differences do not matter; None: no margin."""
     is_lower_better: bool
-    """True if intervals on the left are those of better arms."""
+    """True if better arms have their intervals on the left."""
 
     @cached_property
     def _ends(self) -> tuple[float, float]:

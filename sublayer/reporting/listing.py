@@ -33,7 +33,8 @@ _SCORES = {
     "mlm_accuracy": ("MLM ", "%", 100.0, 1),
     "loss": ("loss ", " nats", 1.0, 3),
 }
-"""Scores, the first available of which a row shows: text before and after, factor, decimals."""
+"""Scores in order of preference, of which a row shows one: text before and after, factor, decimals.
+"""
 _DEEPEST = 6
 """Depth of nested folders that are searched."""
 _LONGEST_FOLDER = 22
@@ -66,7 +67,7 @@ class ListingRow:
     model: str = ""
     """The kind of model: decoder, encoder or encoder-decoder."""
     changed: Mapping[str, Any] = field(default_factory=dict)
-    """Fields in which a run differs from the recipe, and their values."""
+    """Fields of a run that differ from the recipe, and their values."""
     score: ListedScore | None = None
     step: int | None = None
     """Optimizer steps so far; of an unfinished run, up to its newest checkpoint."""
@@ -75,7 +76,7 @@ class ListingRow:
     seconds: float | None = None
     arms: tuple[str, ...] = ()
     seeds: int | None = None
-    """Runs of each arm; None for a comparison that did not keep it."""
+    """Runs of each arm; None for a comparison without this number."""
     finished: int | None = None
     """Trained and scored runs of a comparison."""
     planned: int | None = None
@@ -176,8 +177,8 @@ def _run_row(path: Path) -> ListingRow:
             best = {} if newest.best is None else newest.best.model_dump()
     name = _names_by_title().get(recipe.title, "")
     resume = shlex.join(["sublayer", "train", str(path), "--resume"])
-    # Fields in which the recipe, as given, differs from the shipped one; for a run that starts from
-    # another, those that its start did not give.
+    # Fields of the given recipe that differ from the shipped one; for a run that starts from
+    # another, fields that its start did not give.
     changed = {}
     base, start = (_shipped(name), read_start(recipe.init.run)) if name else ({}, None)
     for table, values in recipe.model_dump().items() if name else ():

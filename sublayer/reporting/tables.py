@@ -46,29 +46,30 @@ MARK = f"{NO_BREAK}!"
 BRIEF = ("arm", "score", "seeds", "parameters", "FLOPs/token", "time")
 """Columns of the table of arms in a summary."""
 _MEMORY = (
-    "Memory: the peak of a run less what its process held before; on a CPU it includes libraries "
-    "loaded during the run, mostly in a process's first run, such as that of the first arm"
+    "Memory: the peak of a run beyond the memory that its process held before; on a CPU it "
+    "includes libraries loaded during the run, mostly in a process's first run, such as the "
+    "first arm's"
 )
 _PUBLISHED = "Published: reported by the study's source for its own models, texts and lengths"
 _DECIDED = f"{NO_BREAK}*"
 _COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
 """Costs read off the curves, with their headings."""
 _FROM = "from"
-"""First word of a range over runs of which not all reached the quality."""
+"""First word of a range over runs, if some did not reach the quality."""
 _SECONDARY = {
     "P(a run is better)": (
-        "P(a run is better): the probability that one run of the arm beats one run of the arm that "
-        "it is compared with, for normally distributed runs with other seeds, with its 95% CI"
+        "P(a run is better): the probability that one run of the arm beats one run of its "
+        "comparison partner, for normally distributed runs with other seeds, with its 95% CI"
     ),
     "pairs of runs won": "",
     "steps at equal quality": (
-        "Steps at equal quality: geometric mean over seeds with its 95% CI, as a share of the "
-        "steps of the other arm, whose final validation value is reached"
+        "Steps at equal quality: steps to the other arm's final validation value, as a share of "
+        "that arm's steps; geometric mean over seeds with its 95% CI"
     ),
     "published effect": "",
 }
 """Columns of secondary analyses, with their descriptions."""
-_CAUTION = "None of these decides: each is for one comparison alone, not adjusted for the others"
+_CAUTION = "None of these decides: each is for one comparison only, not adjusted for the others"
 
 
 def comparison(results: Results, difference: Difference) -> str:
@@ -118,7 +119,7 @@ _ARMS: Mapping[str, Callable[[Results, ArmResult], str]] = {
     "memory": lambda _, arm: format_quantity(arm.costs.peak_memory_bytes, "B"),
     "time": lambda _, arm: format_duration(arm.costs.seconds),
 }
-"""The columns of the table of arms; without published scores if there are none."""
+"""The columns of the table of arms; the column of published scores is left out if empty."""
 
 DETAILED = tuple(name for name in _ARMS if name not in ("score", "seeds"))
 """Columns of the table of arms next to a table of differences, which has seeds and spreads."""
@@ -341,8 +342,8 @@ def quality_sheet(results: Results) -> Sheet:
         read = " and ".join(dict.fromkeys(labels))
         legend.append(
             f"Read off the validation curves ({read}), linear between evaluations: shares of the "
-            "other arm's whole run, medians over seeds; a run planned to be that short would have "
-            "another learning rate schedule, and may end elsewhere"
+            "other arm's whole run, medians over seeds; a run planned with that length would "
+            "have another learning rate schedule, and may end elsewhere"
         )
     if any(f"\n{_FROM}" in cell for row in rows for cell in row):
         legend.append(f"{_FROM.capitalize()}: not reached in every run")
@@ -465,7 +466,7 @@ def write_tables(results: Results, path: Path) -> None:
 
 
 def _failures(results: Results, arm: ArmResult) -> list[Failure]:
-    """Return an arm's failed runs, those of its stages among them."""
+    """Return an arm's failed runs, including runs of its stages."""
     return [
         failure for failure in results.failures if f"{failure.arm}, ".startswith(f"{arm.name}, ")
     ]
@@ -529,8 +530,8 @@ _OF_ARMS = (
     "standard error over examples, about the same in all rows of a column"
 )
 _OF_MODELS = (
-    "± the standard error over the examples, of bits per byte over windows of the text, of BLEU by "
-    "drawing lines again; in brackets the standard deviation over seeds of fine-tuning"
+    "± the standard error over the examples, of bits per byte over windows of the text, of BLEU "
+    "by resampling lines; in brackets the standard deviation over seeds of fine-tuning"
 )
 
 

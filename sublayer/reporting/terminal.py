@@ -111,7 +111,7 @@ def planned_sheet(arms: Sequence[Mapping[str, Any]]) -> Sheet:
 
 
 def _differing(results: Results) -> Iterator[str]:
-    """Yield the fields in which each arm differs from the baseline, an arm per line."""
+    """Yield each arm's fields that differ from the baseline, an arm per line."""
     fields = differing_fields(results.arms)
     for arm in results.arms:
         texts = []
@@ -133,16 +133,16 @@ JsonObject = Mapping[str, Any]
 _Form = Callable[[Any], str]
 
 _MEMORY = (
-    "memory: of a training step (model, optimizer, activations); on a CPU train and compare show "
-    "more, also what the program loads during a run"
+    "memory: of a training step (model, optimizer, activations); on a CPU train and compare "
+    "show more, including libraries loaded during a run"
 )
-_TOO_MANY = "so many runs do not fit into the memory that is free: give fewer --jobs"
-_TOO_LARGE = "the runs do not fit on the disk together: free some, or give another --out"
+_TOO_MANY = "the parallel runs do not fit into free memory together: give fewer --jobs"
+_TOO_LARGE = "the runs do not fit on the disk together: free some space, or give another --out"
 _OF_ONE_PROCESS = ("memory", "s/step", "time", "disk")
 _MEMORY_OF_EACH = (
-    "memory of a process at the most; gradients, gathered weights and activations are not all "
-    "there at once. Peak: of building, steps and evaluations, with copies to be saved, the program "
-    "itself not counted"
+    "memory of a process, at most; gradients, gathered weights and activations do not all exist "
+    "at once. Peak: over building, steps and evaluations, with copies for checkpoints, without "
+    "the program itself"
 )
 _PARTS = ("weights", "gradients", "optimizer", "gathered", "activations", "saving")
 
@@ -211,14 +211,14 @@ def plan_lines(result: JsonObject) -> list[str]:
         if arm["fits"]["memory"] is False:
             lines.append(
                 f"{arm['name']} does not fit into memory: a training step takes "
-                f"{_bytes(arm['memory_bytes'] + program_bytes)}, {free_memory} are free; make "
+                f"{_bytes(arm['memory_bytes'] + program_bytes)}, and {free_memory} is free; make "
                 "train.micro_batch_sequences, data.context or the model smaller"
             )
         if arm["fits"]["disk"] is False:
             lines.append(
                 f"{arm['name']} does not fit on the disk: its checkpoints take "
-                f"{_bytes(arm['disk_bytes'])}, {free_disk} are free; make train.keep_checkpoints "
-                "or the model smaller"
+                f"{_bytes(arm['disk_bytes'])}, and {free_disk} is free; make "
+                "train.keep_checkpoints or the model smaller"
             )
     if total["jobs"] > 1 and total["fits_memory"] is False:
         lines.append(_TOO_MANY)

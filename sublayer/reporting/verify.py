@@ -57,7 +57,7 @@ _NOT_JUDGED = ("report", "notes", "reproduction", "plan")
 _SHOWN_CHANGES = 3
 _LONGEST_VALUE = 60
 _FIRST = ("verdict", "mean", "low", "high", "values")
-"""Fields of an entry whose changes are named first."""
+"""Fields of an entry with changes to name first."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,7 @@ def verify_study(folder: Path) -> Verification:
         if (folder / RUN_RECIPE).is_file():
             text = f"{folder} is a run: name the folder of its comparison"
         if (folder / RUNS).is_file():
-            text = (
-                f"{folder} compares runs that were there before: it has no plan to be held against"
-            )
+            text = f"{folder} compares runs that existed before it, so it has no plan to verify"
         raise ConfigError(text)
     plan = read_plan(folder)
     chain_plan = None if plan.asked.stages is None else read_chain_file(folder, plan)
@@ -134,7 +132,7 @@ def verify_study(folder: Path) -> Verification:
     ):
         row = comparison_row(folder)
         command = row.resume or plan.command or "sublayer compare --resume"
-        on = "it is running now" if row.state == "running" else f"go on by {command}"
+        on = "it is running now" if row.state == "running" else f"resume it with {command}"
         n_runs = count(row.planned or 0, "planned run")
         raise ConfigError(
             f"{folder} has not ended, with {row.finished or 0} of {n_runs}: {on}; then verify it"
@@ -189,7 +187,7 @@ def verify_study(folder: Path) -> Verification:
     shown = sealing.hash[:SHOWN_DIGITS]
     report = folder / REPORT
     if shown and report.is_file() and shown not in report.read_text("utf-8", errors="replace"):
-        text = f"it does not name the plan {shown}: write it again"
+        text = f"it does not name the plan {shown}: write the report again"
         deviations.append(Deviation("report of another plan", REPORT, text))
     code = seals[-1].plan.get("code", {}) if seals else {}
     other_code = f"{code.get('version')} ({str(code.get('sha256'))[:SHOWN_DIGITS]})"
@@ -216,7 +214,7 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
             yield Deviation("run altered", where, str(error))
     strangers = group_strangers(began, seals)
     if not seals and not any(seal for seal, _ in strangers):
-        why = "begun by a version of sublayer that sealed no plans: nothing says what was planned"
+        why = "begun by a version of sublayer that sealed no plans: the original plan is unknown"
         yield Deviation("not sealed", PLAN, why)
         return
     for seal, runs in strangers:
@@ -383,7 +381,7 @@ def _of_run(
     codes = [seal.plan.get("code", {}).get("sha256") for seal in seals]
     if seals and noted and noted.get("code") not in codes:
         shown = str(noted.get("code", "none"))[:SHOWN_DIGITS]
-        yield Deviation("code altered", where, f"made by code {shown}, which no seal names")
+        yield Deviation("code altered", where, f"made by code {shown}, which is in no seal")
 
 
 def _settings(
@@ -407,7 +405,7 @@ def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
     noted = read_json_object(scores, CheckpointError).get("items_sha256")
     file = items_file(path)
     if file is None:
-        text = f"missing, and {scores.name} has its checksum"
+        text = f"missing, although {scores.name} has its checksum"
         return 0, [Deviation("item altered", f"{where}/{ITEMS}", text)] if noted else []
     at = f"{where}/{file.name}"
     now = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -492,7 +490,7 @@ def render_verification(result: Mapping[str, Any]) -> str:
     if result["judged_by_other_code"]:
         lines.append(
             f"note      judged with sublayer {result['judged_by_other_code']}, which is not this "
-            "code: differences in results.json alone may come of that"
+            "code and may explain differences in results.json alone"
         )
     lines += [
         f"{deviation['kind']}: {deviation['where']}: {deviation['what']}"

@@ -395,7 +395,7 @@ def fact_lines(results: Results) -> Iterator[str]:
     if results.margin is None:
         yield (
             'Margin: none named, so no verdict can be "no difference that matters" (name one by '
-            "--margin, or by margin in the study's file)."
+            "--margin, or with margin in the study's file)."
         )
     else:
         reason = f" ({results.margin_reason})" if results.margin_reason else ""
@@ -404,8 +404,9 @@ def fact_lines(results: Results) -> Iterator[str]:
         difference.parts and difference.parts.items is None for difference in results.differences
     ):
         yield (
-            "Test items: intervals allow for other seeds, not for other test items. Either no item "
-            "scores were kept, or there are too few, or the metric is no mean over items."
+            "Test items: intervals allow for other seeds, not for other test items. Either no "
+            "item scores were kept, or there are too few, or the metric is not a mean over "
+            "items."
         )
     if results.pairing is not None:
         how = "arms compared seed by seed" if results.pairing.is_paired else "none"
@@ -429,9 +430,9 @@ def fact_lines(results: Results) -> Iterator[str]:
     elif len(results.looks) > 1:
         last = min((difference.level for difference in results.differences), default=ERROR)
         yield (
-            f"Looks: judged with {', then '.join(map(str, results.looks))} seeds. Looks beyond the "
-            f"plan come on top of its error of 5%: this one adds {100 * last:.3g}%, so its "
-            "intervals are wider."
+            f"Looks: judged with {', then '.join(map(str, results.looks))} seeds. Looks beyond "
+            f"the plan add to its error of 5%: this one adds {100 * last:.3g}%, so its intervals "
+            "are wider."
         )
 
 
@@ -575,7 +576,7 @@ def percent(share: float) -> str:
 
 
 def turn_lines(results: Results) -> Iterator[str]:
-    """Yield a sentence for each difference whose sign changes significantly between evaluations.
+    """Yield a sentence for each difference with a significant change of sign between evaluations.
 
     By pointwise intervals.
     """
@@ -605,7 +606,7 @@ def power_words(results: Results) -> str:
         beside = " where none was published" if len(kinds) > 1 else ""
         phrases.append(f"the far end of the interval{beside}")
     return (
-        f"Probability that so many seeds of each arm detect a true difference as large as "
-        f"{' or '.join(phrases)}, at the level of the verdict and the spread observed here. Dots: "
-        f"the seeds of this study. Dashed: {POWER:.0%}."
+        "Probability that this number of seeds of each arm detects a true difference as large "
+        f"as {' or '.join(phrases)}, at the level of the verdict and the spread observed here. "
+        f"Dots: the seeds of this study. Dashed: {POWER:.0%}."
     )

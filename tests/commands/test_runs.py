@@ -176,7 +176,7 @@ def test_the_report_of_a_comparison_is_written_again(sublayer, study):
     assert all(kept.findall(each.read_text()) == before for each in (page, Path("copy.html")))
     assert files(study / "arms") == runs
     page.write_text("what somebody wrote")
-    assert "is no report of this folder" in sublayer("report", study).refusal()
+    assert "is not a report of this folder" in sublayer("report", study).refusal()
     assert page.read_text() == "what somebody wrote"
 
 

@@ -121,8 +121,8 @@ def test_what_does_not_fit_is_said_with_what_it_takes_and_what_is_free():
     (memory,) = shown(memory_bytes=needed - 1)
     assert memory.startswith("gpt does not fit into memory: a training step takes")
     memory, disk = shown(memory_bytes=10**6, disk_bytes=10**7)
-    assert "are free; make train.micro_batch_sequences, data.context or the model" in memory
-    assert "are free; make train.keep_checkpoints or the model smaller" in disk
+    assert "is free; make train.micro_batch_sequences, data.context or the model" in memory
+    assert "is free; make train.keep_checkpoints or the model smaller" in disk
 
 
 def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():

@@ -200,7 +200,7 @@ def sst2(**changes):
     ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "has both stages and tune"),
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
     ({"margin": "0.1 bits per byte"}, "measured in points: give such as"),
-    (arms_of(start="c"), "start: c is no arm that is pre-trained before it"),
+    (arms_of(start="c"), "start: c is no earlier arm with a pre-training"),
     ({"arms": [{"name": "a", "start": "b"}, {"name": "b"}]}, "there are none"),
     (arms_of(start="a", pretrain=False), "is not pre-trained, and start = a"),
     (arms_of(start="a", set={"model": {"d_model": 32}}), "arm b, start: "),
