@@ -184,9 +184,9 @@ _EXCHANGED = 1 << 24
 def process_memory(
     step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int, group: Group
 ) -> TrainingMemory:
-    """Estimate the memory of each process of a group with ``n_passes`` micro-batches a step.
+    """Estimate the memory of each process of a group with ``n_passes`` micro-batches per step.
 
-    ``step`` is one of them.
+    ``step`` describes one micro-batch.
     """
     if group.size == 1 and not group.exact:
         return training_memory(step, optimizer, n_passes=n_passes)
@@ -273,7 +273,7 @@ def step_traffic(
 ) -> tuple[int, int]:
     """Count the bytes that each process sends in a step of ``n_passes`` micro-batches.
 
-    Returns those of weights, by all-gather, and of gradients, by all-reduce, reduce-scatter, or
+    Returns the bytes of weights, by all-gather, and of gradients, by all-reduce, reduce-scatter, or
     with ``exact`` all-to-all and all-gather. ``blocks`` and ``root`` are the model's by `units_of`,
     ``gradients`` are the bytes of all gradients, summed once a step. Sharded weights are gathered
     once, too; with ``full``, block weights for both passes of every micro-batch.

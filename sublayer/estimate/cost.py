@@ -101,7 +101,7 @@ def trained_heads(config: ResolvedModel, objective: ObjectiveTable) -> list[Head
 
 
 def n_read_states(config: ResolvedModel, objective: ObjectiveTable, n_tokens: int) -> int:
-    """Count the positions of an example whose final states are read, of ``n_tokens``.
+    """Count the positions of an example with a final state that is read, of ``n_tokens``.
 
     Queries of the last attention and all later layers are computed only there.
     """
@@ -160,7 +160,7 @@ def flops_per_token(
 
 
 def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int) -> int:
-    """Count the multiply-adds of an example in a block of which ``n_read`` states are read."""
+    """Count the multiply-adds of an example in a block with ``n_read`` output states read."""
     n_tokens, total = stack_length(stack, lengths), 0
     for index, entry in enumerate(stack.block):
         estimate = estimate_of(config, entry)

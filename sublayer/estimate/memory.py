@@ -64,9 +64,9 @@ tensor; it grows with several passes, where gradients of the first split it. Tes
 to within 10 % of a process's memory.
 """
 _HOLES_OF_LSTM = 0.15
-"""For an LSTM, whose layers keep one large tensor and few small ones."""
+"""For an LSTM: each layer keeps one large tensor and few small ones."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
-"""For recomputed blocks, whose freed memory returns to the system at once."""
+"""For recomputed blocks: their freed memory returns to the system at once."""
 _INDEX_BYTES = 4
 
 
@@ -340,7 +340,7 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
 def _forward_work(step: MicroBatch) -> int:
     """Compute the working memory of the last attention's forward pass with a bias.
 
-    The bias is held until then. Later sub-layers have saved nothing yet.
+    The bias is held until then. Later sub-layers have not saved anything by then.
     """
     stack = stacks(step.config)[-1]
     bias, _, _ = score_bias(step, stack)
@@ -499,7 +499,7 @@ def step_sizes(
 def training_memory(
     step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int
 ) -> TrainingMemory:
-    """Estimate the peak memory of one process whose steps have ``n_passes`` equal passes.
+    """Estimate the peak memory of one process with steps of ``n_passes`` equal passes.
 
     ``step`` is one pass. Later passes hold the gradients of earlier ones.
     """
@@ -523,8 +523,8 @@ def whole_copy(
 ) -> TrainingMemory:
     """Add up the memory of a process that keeps all weights and states.
 
-    ``moving`` is the peak of all else; ``gradients`` are by default a step's, of which ``kept``
-    stay with the weights.
+    ``moving`` is the peak of all else; ``gradients`` are by default a step's, and ``kept`` is the
+    part that stays with the weights.
     """
     staying = sizes.weights + sizes.states + kept
     return TrainingMemory(

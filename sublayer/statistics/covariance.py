@@ -1,6 +1,6 @@
 """Variance of contrasts over seeds and over test items.
 
-Arms share seeds, and few seeds do not tell how they covary.
+Arms share seeds, and few seeds do not determine the covariance of arms.
 
 The run of arm ``a`` with seed ``s`` scores ``mean[a] + e[a, s]``; columns of ``e`` are independent
 and normal, with a covariance matrix over arms. Two arms need only the paired t test. For more,
@@ -80,7 +80,7 @@ class VariancePosterior:
 
 
 def known_spread(mean: float, variance: float, freedom: float, n: int) -> VariancePosterior:
-    """Return the spread of a mean whose variance has a single estimate."""
+    """Return the spread of a mean from a single estimate of its variance."""
     return VariancePosterior(mean, n, np.ones(1), np.array([variance]), np.array([freedom]))
 
 
@@ -328,10 +328,10 @@ whole-other    2     9  0.04542 0.00000 0.00215 0.00031
 whole-other    4     9  0.00150 0.00000 0.00005 0.00001
 whole-other    8     9  0.05381 0.00001 0.00138 0.00132
 """
-"""Structures up to a scale, a line each: arms whose specific part, or total score, has another
-standard deviation; the factor; the shared variance of a seed (an arm's specific part has 1); weight
-of errors under it, and share of the level for residuals like its own, for fewer than five columns
-and for five or more.
+"""Structures up to a scale, a line each: arms with another standard deviation of the specific part,
+or of the total score; the factor; the shared variance of a seed (an arm's specific part has 1);
+weight of errors under it, and share of the level for residuals like its own, for fewer than five
+columns and for five or more.
 
 These numbers, and those of ``_FREE``, were fitted once, in simulations of 3, 4 and 8 arms with 3 to
 20 seeds: the greatest power with about 5 % false verdicts at most under 51 covariance matrices.

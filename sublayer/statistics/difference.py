@@ -48,11 +48,11 @@ class Difference:
     """Standard error of the mean, all sources together."""
     parts: Parts | None = None
     level: float = ERROR
-    """Probability of a false verdict that this look may spend, over all comparisons."""
+    """Probability of a false verdict allotted to this look, over all comparisons."""
     single_level: float | None = None
     """Uncorrected level of this comparison, at which its interval is computed."""
     excluded: float | None = None
-    """Larger differences, in either direction, are excluded by the interval."""
+    """Bound of the interval: larger differences, in either direction, are excluded."""
     equivalent: float | None = None
     """Smallest margin for a verdict of equivalence (two one-sided tests)."""
     n_items: int | None = None

@@ -51,9 +51,9 @@ class ContrastFamily:
     n_seeds: int = field(kw_only=True)
     """Seeds planned until this look."""
     level: float = ERROR
-    """Probability of a false verdict that this look may spend, over all comparisons."""
+    """Probability of a false verdict allotted to this look, over all comparisons."""
     next_level: float | None = None
-    """The level of the next look, for the seeds that it would take; None: the same."""
+    """The level of the next look, to estimate the further seeds; None: the same."""
     margin: float | None = None
     """The smallest difference that matters, in the metric's unit."""
     n_awaited: int = 0
@@ -73,7 +73,7 @@ class ContrastFamily:
 
     @property
     def n_comparisons(self) -> int:
-        """Count the comparisons for which intervals and p values are corrected."""
+        """Count the comparisons in the correction of intervals and p values."""
         return len(self.contrasts) + self.n_awaited
 
     @property
@@ -89,7 +89,8 @@ class ContrastFamily:
             raise ConfigError(f"seeds = {self.n_seeds} is too few to compare: give at least 1")
         if self.margin is not None and not 0.0 < self.margin < math.inf:
             raise ConfigError(
-                f"margin = {self.margin:g} is not above 0: it is a size, in either direction"
+                f"margin = {self.margin:g} is not above 0: give the size of a difference, in "
+                "either direction"
             )
         pairing, scores = None, self.scores
         names = [contrast.baseline for contrast in self.contrasts if contrast.baseline]

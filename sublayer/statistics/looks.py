@@ -52,7 +52,7 @@ class Looks:
     is_sequential: bool = False
 
     def levels(self, taken: Sequence[int], n_comparisons: int) -> dict[int, float]:
-        """Return the probability of a false verdict that each look may spend.
+        """Return the probability of a false verdict allotted to each look.
 
         ``taken`` are the numbers of seeds of all looks so far, in order; a fixed plan's follows
         them, and numbers too small for a verdict do not count. ``n_comparisons`` are judged
@@ -95,7 +95,7 @@ def until_decided(at_most: int) -> Looks:
     """
     if at_most <= FEWEST_SEEDS:
         raise ConfigError(
-            f"--seeds-at-most {at_most} leaves a single look: give at least {FEWEST_SEEDS + 1}"
+            f"--seeds-at-most {at_most} allows only a single look: give at least {FEWEST_SEEDS + 1}"
         )
     looks = [look for look in _PATTERN if look < at_most]
     while round(looks[-1] * 1.5) < at_most and looks[-1] >= _PATTERN[-1]:
@@ -133,7 +133,7 @@ JudgeAt = Callable[[int], Judgement]
 def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
     """Judge at each look in turn; a verdict keeps the interval of the look that decided it.
 
-    ``looks`` are numbers of seeds in order, whose active arms' runs have all ended.
+    ``looks`` are numbers of seeds in order, each with all runs of active arms ended.
     """
     standing: dict[tuple[str, str], Difference] = {}
     latest = None
@@ -179,7 +179,7 @@ def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
 
 
 def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[str]) -> set[str]:
-    """Return the arms that continue: those of undecided differences.
+    """Return the arms that continue: the arms of undecided differences.
 
     ``weights`` are the arms of a contrast of several, which continue until it is decided.
     """
@@ -210,7 +210,7 @@ def detectable_effect(freedom: float, level: float) -> float:
 def seeds_for(
     detectable: Callable[[int], float], difference: float, most: int = MOST_SEEDS
 ) -> int | None:
-    """Find the fewest seeds whose ``detectable`` is at most a difference; None: more than ``most``.
+    """Find the fewest seeds with ``detectable`` at most a difference; None: more than ``most``.
 
     ``detectable`` never rises with the number of seeds. No number detects a difference of 0.
     """
@@ -260,7 +260,7 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
 
 
 def _found_at(halves: Numbers, weights: Numbers, error: float) -> float:
-    """Return the difference whose estimate exceeds half-widths with the probability ``POWER``."""
+    """Return the true difference with an estimate beyond half-widths with probability ``POWER``."""
     from scipy.special import ndtr
 
     low, high = 0.0, float(halves.max()) + 4.0 * error

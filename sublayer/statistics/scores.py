@@ -94,7 +94,7 @@ class RunScores:
         return sum(int(self.failed[self.arms.index(arm)].sum()) for arm in arms if arm in self.arms)
 
     def common(self, arms: Iterable[str]) -> NDArray[np.bool_]:
-        """Return the mask of seeds for which all of ``arms`` have a score, ``[S]``."""
+        """Return the mask of seeds with a score in all of ``arms``, ``[S]``."""
         shared = np.ones(len(self.seeds), dtype=np.bool_)
         for arm in arms:
             shared &= ~np.isnan(self.row(arm))
@@ -118,7 +118,7 @@ class Contrast:
         return self.arm, self.baseline
 
     def side(self, sign: float) -> list[str]:
-        """Return the arms whose weights have a sign."""
+        """Return the arms with weights of the given sign."""
         return [arm for arm, weight in self.weights.items() if sign * weight > 0]
 
     def of_seeds(self, scores: RunScores) -> dict[int, float]:

@@ -148,7 +148,7 @@ class Course:
     steps: tuple[int, ...]
     means: tuple[float, ...]
     lows: tuple[float, ...]
-    """Lower ends of pointwise 95% CIs, over seeds only: as many as ``means``; none for one seed."""
+    """Lower ends of pointwise 95% CIs, over seeds only, one per mean; empty for a single seed."""
     highs: tuple[float, ...]
 
     @property

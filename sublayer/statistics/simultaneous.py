@@ -100,7 +100,7 @@ class Uncertainty:
         return float(self._tails(np.array([abs(difference)]), largest)[0])
 
     def half_width(self, level: float, largest: "Largest") -> float:
-        """Return the difference whose corrected p is ``level``, to a millionth."""
+        """Return the difference with a corrected p of ``level``, to a millionth."""
         if not self.error:
             return 0.0
         sizes = self.error * _SIZES
@@ -220,9 +220,9 @@ def inverse_chi2(freedom: float) -> Numbers:
 class Largest:
     """Distribution of the largest of ``n`` standard normal contrasts, in absolute value.
 
-    ``correlation`` is theirs, ``[C, C]``; the others, up to ``n``, are uncorrelated (Dunnett 1955,
-    for any correlation). One contrast is normal; for more, the distribution is that over evenly
-    spread draws, in the far tail Bonferroni's bound.
+    ``correlation`` is of ``C`` of them, ``[C, C]``; the others, up to ``n``, are uncorrelated
+    (Dunnett 1955, for any correlation). One contrast is normal; for more, the distribution is that
+    over evenly spread draws, in the far tail Bonferroni's bound.
     """
 
     def __init__(self, correlation: Numbers, n: int) -> None:

@@ -40,8 +40,8 @@ from sublayer.training.world import join_world
 _BASELINES = {
     MAJORITY: "the most frequent label of the training rows, or the mean of their numbers",
     WORDS: "a linear model of words, trained on the same rows",
-    CHANCE: "what guessing scores",
-    REFERENCE: "what a model of the probes' time scored that was trained on the task",
+    CHANCE: "the score of guessing",
+    REFERENCE: "the score of a model of the probes' time that was trained on the task",
     COMPRESSED: "the text compressed by xz",
     COPIED: "the source as its own translation",
 }
@@ -128,8 +128,8 @@ class Work:
                     whose, first_cell = first.setdefault((name, column), (model, cell))
                     if first_cell.mean != cell.mean:
                         note = (
-                            f"{labels[column]}: {name} is that of the rows of {whose}; {model} was "
-                            "trained or scored on other rows, of which it is another"
+                            f"{labels[column]}: {name} is for the rows of {whose}; {model} was "
+                            "trained or scored on other rows, with another value"
                         )
                         notes[note] = None
         return list(notes)
@@ -209,8 +209,8 @@ def _measured(
             return measure.score(candidate, device)
     except Interrupted:
         raise Interrupted(
-            f"interrupted while {measure.title} of {candidate.name}, and what was trained is "
-            "saved; the same command resumes"
+            f"interrupted while {measure.title} of {candidate.name}, and the training so far is "
+            "saved; resume with the same command"
         ) from None
     except SublayerError as error:
         how = "training failed: " if isinstance(error, TrainingError) else ""
@@ -219,6 +219,6 @@ def _measured(
         if together:
             raise
         if lacks_memory(error):
-            return Measured(measure.columns, {}, reason="this machine has too little memory for it")
+            return Measured(measure.columns, {}, reason="this machine has too little memory")
         # Other scores, perhaps of hours, are kept.
         return Measured(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")

@@ -94,7 +94,7 @@ class SuiteFile(Table):
 def read_suite(path: Path) -> SuiteFile:
     """Read a suite's file.
 
-    Raises ConfigError, with its name, if it is no suite, is empty, names unknown or duplicate
+    Raises ConfigError, with its name, if it is not a suite, is empty, names unknown or duplicate
     entries, or has a setting without effect.
     """
     try:
@@ -103,25 +103,25 @@ def read_suite(path: Path) -> SuiteFile:
         raise ConfigError(f"suite {path}: {first_problem(error, SuiteFile)}") from None
     if suite == SuiteFile(title=suite.title):
         raise ConfigError(
-            f"suite {path} asks for nothing: give [[tasks]], [[probes]], [[texts]] or [[pairs]], "
-            "parameters = true or speed = true"
+            f"suite {path} has nothing to measure: give [[tasks]], [[probes]], [[texts]] or "
+            "[[pairs]], parameters = true or speed = true"
         )
     for group in suite.tasks:
         for name in group.names:
             if name not in TASKS:
                 raise ConfigError(
-                    f"suite {path}: {name:.60} is no task; `sublayer tasks` lists them"
-                    f"{nearest_hint(name, tuple(TASKS))}"
+                    f"suite {path}: {name:.60} is not a task; `sublayer tasks` lists "
+                    f"them{nearest_hint(name, tuple(TASKS))}"
                 )
         if group.preset not in preset_names():
             raise ConfigError(
-                f"suite {path}: {group.preset:.60} is no preset: there are "
+                f"suite {path}: {group.preset:.60} is not a preset; the presets are "
                 f"{', '.join(preset_names())}"
             )
         for name, default in (("preset", DEFAULT), ("seeds", None), ("set", {})):
             if group.finetune is None and getattr(group, name) != default:
                 raise ConfigError(
-                    f"suite {path}: {name} is of fine-tuning: say where the runs go, "
+                    f"suite {path}: {name} requires fine-tuning: give a folder for the runs, "
                     'finetune = "FOLDER", or leave it out'
                 )
     for probes in suite.probes:
@@ -140,6 +140,5 @@ def _check_twice(path: Path, what: str, names: Sequence[str]) -> None:
     for name in names:
         if list(names).count(name) > 1:
             raise ConfigError(
-                f"suite {path}: {what} {name:.60} stands there twice: leave one out, or name them "
-                "apart"
+                f"suite {path}: {what} {name:.60} is listed twice: leave one out, or rename one"
             )

@@ -171,7 +171,7 @@ def score_column(
     factor: float = 1.0,
     decimals: int = 1,
 ) -> Metric:
-    """Return a column of the scorecard, whose values are multiplied by ``factor`` for display."""
+    """Return a column of the scorecard; its values are multiplied by ``factor`` for display."""
     return Metric(name, label, is_lower_better, from_items=None, factor=factor, decimals=decimals)
 
 
@@ -189,14 +189,14 @@ class Measured(NamedTuple):
 
 
 class Measure(ABC):
-    """A measure, whose files have been read or exist."""
+    """A measure, with its files already read or known to exist."""
 
     columns: tuple[Metric, ...]
     """The columns that it fills, as far as known in advance."""
     title: str
     """Progress text for people."""
     is_timed = False
-    """True if nothing else may run meanwhile."""
+    """True if nothing else may run at the same time."""
 
     def refusal(self, candidate: Candidate) -> str:
         """Return why a model cannot be measured by its nature; empty if it can.
@@ -236,10 +236,10 @@ class ParameterCount(Measure):
 
 
 SPEED = (
-    "tokens/s: a forward pass in float32 over full contexts of random tokens, as many at a time "
-    "as scoring takes; what predicts text gives every token's probability, an encoder its states, "
-    "an encoder-decoder half of the tokens as source and half as target; ± the standard error over "
-    "the passes"
+    "tokens/s: a forward pass in float32 over full contexts of random tokens, in the batch size "
+    "of scoring; a model that predicts text computes every token's probability, an encoder its "
+    "states, an encoder-decoder takes half of the tokens as source and half as target; ± the "
+    "standard error over the passes"
 )
 _WARM_UP = 2
 _FEWEST, _MOST = 5, 50
@@ -257,7 +257,7 @@ class Speed(Measure):
     is_timed = True
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Measure the mean speed and its error over passes; this program does nothing else."""
+        """Measure the mean speed and its error over passes, with nothing else running."""
         model = candidate.load(device).model
         context = min(candidate.context, _LONGEST)
         is_pair = isinstance(model, EncoderDecoder)
@@ -312,10 +312,12 @@ class BitsPerByte(Measure):
         self.columns = (score_column(column, label, is_lower_better=True, decimals=3),)
         self.title = f"scoring {text.label}"
         if text.path.startswith(HUB) or "://" in text.path:
-            raise DataError(f"{text.path} is not on this machine: a suite reads local files alone")
+            raise DataError(f"{text.path} is not on this machine: a suite reads only local files")
         [source] = find_sources(text.path, None, cache_folder(None), Reading(text.documents))
         if not source.documents:
-            raise DataError(f"{text.path} is a release of several splits: name the files of one")
+            raise DataError(
+                f"{text.path} is a release of several splits: name the files of a single split"
+            )
         for document in source.documents:
             document.read()  # raises for an empty, binary or cut file
         self._documents = source.documents
@@ -337,9 +339,9 @@ class BitsPerByte(Measure):
     def refusal(self, candidate: Candidate) -> str:
         """Refuse a model that predicts no next token, or reads no text."""
         if not isinstance(candidate.shell.model, Decoder):
-            return f"{candidate.described} predicts no text from its beginning to its end"
+            return f"{candidate.described} does not predict a text from beginning to end"
         if candidate.shell.tokenizer is None:
-            return "it has no tokenizer.json, without which it reads no text"
+            return "it has no tokenizer.json, so it cannot read text"
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
@@ -373,7 +375,8 @@ class BitsPerByte(Measure):
         notes = []
         if not text.store.is_lossless:
             notes.append(
-                "its tokenizer is lossy, so that unknown text was scored as unknown: not comparable"
+                "its tokenizer is lossy, so unknown text was scored as unknown tokens: not "
+                "comparable"
             )
         return self.one(candidate, cell, {COMPRESSED: self._compressed}, notes)
 
@@ -395,7 +398,7 @@ def local_folder(tasks: Sequence[str], data: str | None) -> str:
         if folder is not None:
             return str(folder)
     raise DataError(
-        f"{titles} is not in the cache, and a suite downloads nothing: name the folder of its "
+        f"{titles} is not in the cache, and a suite downloads nothing: give the folder of its "
         'files, data = "DIR"'
     )
 
@@ -463,17 +466,17 @@ class Bleu(Measure):
         if len(self._sources) != len(self._references):
             raise DataError(
                 f"{pairs.source} has {count(len(self._sources), 'line')}, {pairs.target} "
-                f"{len(self._references):,}: a translation stands in each source's line"
+                f"{len(self._references):,}: give one translation per source line"
             )
         if not self._sources:
-            raise DataError(f"{pairs.source} has no line to translate")
+            raise DataError(f"{pairs.source} has no lines to translate")
         self.columns = (score_column(f"bleu/{pairs.label}", f"BLEU, {pairs.label}"),)
         self.title = f"translating {pairs.label}"
 
     def refusal(self, candidate: Candidate) -> str:
         """Refuse a model that does not translate."""
         if not isinstance(candidate.shell.model, EncoderDecoder):
-            return f"{candidate.described} translates nothing"
+            return f"{candidate.described} does not translate"
         if not isinstance(candidate.shell.tokenizer, BilingualTokenizer):
             return "it was not trained to translate: it has no tokenizer of two languages"
         return ""
@@ -516,9 +519,9 @@ def _cell(counts: LineCounts) -> Cell:
 
 
 class TaskMeasure(Measure):
-    """A task, on whose development set every model is scored.
+    """A task, with every model scored on its development set.
 
-    Raises DataError if its files are missing on this machine, or are not the needed ones.
+    Raises DataError if its files are missing on this machine, or are not the required ones.
     """
 
     def __init__(self, name: str, group: TasksTable, suite_tasks: Sequence[str]) -> None:
@@ -569,7 +572,7 @@ class TaskMeasure(Measure):
         folder, n_seeds = self._folder(candidate), self._group.seeds
         for path in (folder, *folder.parents):
             if path.exists() and not path.is_dir():
-                raise ConfigError(f"{path} is no folder: name another for the runs, finetune")
+                raise ConfigError(f"{path} is not a folder: give another for the runs (finetune)")
         if n_seeds is None:
             runs = {folder: loaded}
             others = sorted(folder.glob("seed-*"))
@@ -593,7 +596,7 @@ class TaskMeasure(Measure):
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Score the answers of a model, fine-tuned first if it does not answer the task yet."""
+        """Score the answers of a model, fine-tuned first unless it already answers the task."""
         if self.trains(candidate):
             # Existing runs are reused.
             folder = self._folder(candidate)

@@ -153,7 +153,7 @@ def test_processes_of_this_machine_share_its_memory_and_exact_divides_nothing(pl
 
 
 @pytest.mark.parametrize("words, message", [
-    ("--processes 9 --device h200", "is more than a batch has windows, 8"),
+    ("--processes 9 --device h200", "exceeds the 8 windows of a batch"),
     ("--share 0 --device h100", "--share 0 never ends"),
     ("--link 50 --device h100", "--link is between devices"),
     ("--link 0 --processes 2 --device h100", "--link 0 never ends"),

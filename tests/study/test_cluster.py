@@ -85,7 +85,7 @@ def is_alive(process: str) -> bool:
 @pytest.mark.parametrize("needs, nodes, line", [
     (Needs(16, GIB), NODES, "16 cores and 1 GiB .* 8 cores .* 2 GPUs: give fewer train.threads$"),
     (Needs(4, 65 * GIB), NODES, "4 cores and 65 GiB .*: give a smaller model or batch$"),
-    (Needs(1, GIB), [], "no node that takes"),
+    (Needs(1, GIB), [], "no node that accepts"),
     (Needs(1, 0, gpus=1), NODES[:1], "1 core and 1 GPU, .* 4 GiB of memory: give --device cpu$"),
     (Needs(9, 0, gpus=1), NODES[:1], ": give fewer train.threads, and give --device cpu$"),
 ])  # fmt: skip
@@ -198,7 +198,7 @@ def test_jobs_of_ray_are_known_by_their_names_and_one_that_waited_too_long_begin
 
 
 @pytest.mark.parametrize("text, message", [
-    ("dask", "is neither ray"), ("slurm:", "neither ray"), ("ray://10.0.0.1:10001", "a gateway"),
+    ("dask", "is neither ray"), ("slurm:", "neither ray"), ("ray://10.0.0.1:10001", "a client gateway"),
 ])  # fmt: skip
 def test_places_that_name_no_cluster_are_refused(text, message):
     assert parse_place("slurm:gpu-long") == ("slurm", "gpu-long")
@@ -351,7 +351,7 @@ def test_a_limit_is_waited_for_unless_no_run_is_taken(runs, capfd):
     runs.finish_at(100, 1)
     assert len(runs.make()) == 2
     assert cluster.started == [0, 0, 30, 50]  # the last as soon as there is room
-    assert capfd.readouterr().err.count(f"was not taken ({LIMIT}): it is tried again") == 1
+    assert capfd.readouterr().err.count(f"was not accepted ({LIMIT}): retrying") == 1
 
 
 @pytest.fixture(autouse=True)
@@ -412,7 +412,9 @@ def test_a_silence_of_the_scheduler_is_announced_and_a_cluster_that_is_gone_ends
     shutil.rmtree(alone.jobs[0].path)
     cluster.now, cluster.silence_s = 0.0, 30.0
     alone._acts.clear()
-    with pytest.raises(TrainingError, match="the cluster is gone .* the same command resumes"):
+    with pytest.raises(
+        TrainingError, match="the cluster does not answer .* the same command again"
+    ):
         alone.make()
     assert 30 <= cluster.now - 10 < 32
     assert not alone.stop_file.exists()
@@ -420,13 +422,15 @@ def test_a_silence_of_the_scheduler_is_announced_and_a_cluster_that_is_gone_ends
 
 def test_runs_that_are_left_go_on_and_are_joined(runs, capfd):
     runs.at(0.5, lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(Interrupted, match="left with 0 of 2 runs done; 2 runs go on on slurm:smal"):
+    with pytest.raises(
+        Interrupted, match="left with 0 of 2 runs done; 2 runs continue on slurm:smal"
+    ):
         runs.make()
     assert not runs.stop_file.exists()
     runs.finish_at(runs.cluster.now + 5, 0, 1)
     assert len(runs.make()) == 2
     assert len(runs.cluster.started) == 2
-    assert "2 runs of before on slurm:small: joined" in capfd.readouterr().err
+    assert "2 runs of an earlier command on slurm:small: joined" in capfd.readouterr().err
 
 
 def test_a_file_stops_runs_that_have_begun_and_takes_others_back(runs):
@@ -549,7 +553,7 @@ def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeyp
 
     monkeypatch.setattr(of_worker.time, "sleep", sleep)
     make_run(files.folder)
-    assert len(waited) == 1 and "where another process works" in waited[0]
+    assert len(waited) == 1 and "in use by another process" in waited[0]
     assert files.read_status().end == DONE and not (alone.jobs[0].path / RECORD).exists()
 
 

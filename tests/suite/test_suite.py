@@ -92,7 +92,7 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, sublayer):
     assert bits["dec"]["mean"] == alone("--path", "other.txt")["bits_per_byte"]
     assert 0 < bits["dec"]["error"] < bits["dec"]["mean"]
     assert bits["enc"] is None and bits["t5"] is None and 0 < bits["xz"]["mean"] < 8
-    reason = "an encoder predicts no text from its beginning to its end"
+    reason = "an encoder does not predict a text from beginning to end"
     assert models[1]["reasons"][BITS] == reason
     probed = alone("--probes", "sst2", "--path", "glue")
     assert probes["dec"]["mean"] == probed["probes"][0]["value"]
@@ -101,7 +101,7 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, sublayer):
     with (tmp_path / "card.csv").open() as file:
         rows = {(row["row"], row["column"]): row for row in csv.DictReader(file)}
     dash = rows["enc", "probe/sst2"]
-    assert dash["value"] == "" and "predicts no text" in dash["reason"]
+    assert dash["value"] == "" and "does not predict a text" in dash["reason"]
     assert reason in (tmp_path / "card.html").read_text()
     # A second time nothing is fine-tuned.
     record = tmp_path / "tuned" / "dec" / "sst2" / "record.json"
@@ -152,9 +152,9 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
 
 @pytest.mark.parametrize("message, suite", {
     "`sublayer tasks` lists them: did you mean sst2?": TASK.replace("sst2", "sst3"),
-    "dec has no head that answers SST-2": TASK, "asks for nothing": 'title = "Nothing"',
-    "task sst2 stands there twice": TASK + TASK,
-    "a suite downloads nothing": TASK.replace('data = "glue"', ""), "set is of fine-tuning": TUNED,
+    "dec has no head that answers SST-2": TASK, "has nothing to measure": 'title = "Nothing"',
+    "task sst2 is listed twice": TASK + TASK,
+    "a suite downloads nothing": TASK.replace('data = "glue"', ""), "set requires fine-tuning": TUNED,
     "300 lines, other.txt 60": '[[pairs]]\nsource = "text.txt"\ntarget = "other.txt"',
     "text.txt is no folder": TASK + 'finetune = "text.txt/runs"',
     "the words 'a' and 'a' cannot be compared": PROBE + 'words = ["a", " a"]',

@@ -50,9 +50,10 @@ class Vocabulary:
 def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     """Return the size of a recipe's vocabulary; untrained, it counts as ``data.vocab_size``.
 
-    Raises ConfigError if ``init.run`` has no tokenizer, DataError for a file that is none.
+    Raises ConfigError if ``init.run`` has no tokenizer, DataError for a file that is not a
+    tokenizer.
     """
-    data, unknown = recipe.data, "how many characters the text has is not known"
+    data, unknown = recipe.data, "the number of characters of the text is unknown"
     if recipe.init.run is not None:
         run = Path(recipe.init.run)
         checkpoints = sorted((run / "checkpoints").glob("step-*/model"), reverse=True)
@@ -89,7 +90,7 @@ class Sized:
     arm: Arm
     model: ResolvedModel
     vocab_size: int
-    """Expected size, if the tokenizer is not trained yet."""
+    """Size of the vocabulary; the expected one before the tokenizer is trained."""
 
     @property
     def recipe(self) -> Recipe:
@@ -110,7 +111,7 @@ Clock = Callable[[Sequence[Sized]], Sequence[StepTime]]
 
 
 def size_arm(arm: Arm, vocab_size: int) -> Sized:
-    """Resolve the model of an arm's recipe, whose text may be unread yet.
+    """Resolve the model of an arm's recipe, possibly before its text is read.
 
     Raises ConfigError as ``resolve_model`` does.
     """
@@ -318,7 +319,7 @@ def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool |
 
 
 def run_disk(recipe: Recipe, vocab_size: int) -> tuple[int, int]:
-    """Estimate the peak bytes of a run's folder, and those that it keeps after scoring.
+    """Estimate the peak bytes of a run's folder, and the bytes kept after scoring.
 
     At the peak it has checkpoints with optimizer states, and the model; a study keeps the model,
     and the checkpoints of ``train.keep_steps``.

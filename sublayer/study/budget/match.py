@@ -88,7 +88,7 @@ def match_arms(
 
 
 def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
-    """Apply the changes of matching to an arm's recipe; None, not matched yet, changes nothing."""
+    """Apply the changes of matching to an arm's recipe; None, before matching, changes nothing."""
     if match and match.overrides:
         return vary(arm.loaded, match.overrides, origin="match")
     return arm.loaded
@@ -113,22 +113,22 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
 
     if not any(entry.ffn is not None for entry in entries(arm)):
         raise ConfigError(
-            f"{name}: model.block has no ffn entry whose width could match the baseline's "
-            "parameters; use --match flops, time or none"
+            f"{name}: model.block has no ffn entry with a width to match to the baseline's "
+            "parameters: use --match flops, time or none"
         )
     # The count is linear in the width.
     width = 1 + round((target - total(1)) / (total(2) - total(1)))
     if width < 1:
         raise ConfigError(
-            f"{name}: it has {total(1):,} parameters at model.d_ff = 1, the baseline {target:,}; "
-            "make the arm smaller, or use --match flops, time or none"
+            f"{name}: it has {total(1):,} parameters even at model.d_ff = 1, the baseline only "
+            f"{target:,}: make the arm smaller, or use --match flops, time or none"
         )
     for config in (arm, baseline):
         if config.share != "none":
             raise ConfigError(
-                f"{name}: model.share = {config.share} is not matched by parameters, which would "
-                f"take model.d_ff = {width} instead of {arm.d_ff}; use --match flops or --match "
-                "time"
+                f"{name}: parameters cannot be matched with model.share = {config.share}, as "
+                f"this would set model.d_ff = {width} instead of {arm.d_ff}: use --match flops "
+                "or --match time"
             )
     overrides = () if width == arm.d_ff else (f"model.d_ff={width}",)
     return Match(overrides, total(width) / target - 1.0)
@@ -356,8 +356,8 @@ def plan_budgets(
 ) -> list[ArmBudget]:
     """Compute the planned excess of each arm over its comparison partner, in order.
 
-    ``arms`` are matched, ``models`` are theirs; ``steps`` are per run of each, ``seconds`` its time
-    if time is matched: None if unknown yet. Unknown lengths that will be the same for all
+    ``arms`` are matched, ``models`` are their models; ``steps`` are per run of each, ``seconds``
+    its time if time is matched: None if unknown. Unknown lengths that will be the same for all
     count as equal.
     """
     first = arms[0].loaded.recipe

@@ -41,7 +41,7 @@ _UTILISATION = 0.25
 _BUILD_S = 1e-7
 """Seconds per parameter to initialize it and to allocate its gradient and optimizer states."""
 _SURE = 20
-"""Factor by which the assumed speed may be too high, until a step is timed."""
+"""Maximum overestimate of the assumed speed, as a factor, until a step is timed."""
 _PILOT_STEPS = 4
 _ALONE = World(rank=0, size=1)
 

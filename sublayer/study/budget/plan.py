@@ -106,8 +106,8 @@ def make_plan(
 ) -> BudgetPlan:
     """Plan one run of every arm, the first of them the baseline; ``clock`` measures steps.
 
-    ``vocabularies`` are the arms' if their tokenizers do not exist yet. Raises ConfigError for arms
-    that cannot be matched or have no meaning.
+    ``vocabularies`` are the arms' expected ones, before their tokenizers exist. Raises ConfigError
+    for arms that cannot be matched or have no meaning.
     """
     for arm in arms:
         check_start(arm.loaded, "plan")
@@ -181,7 +181,7 @@ def make_plan(
     budgets = plan_budgets(matched, models, [plan.steps for plan in plans], rule, seconds=seconds)
     plans = [replace(plan, excess=budget) for plan, budget in zip(plans, budgets, strict=True)]
     if steps is None and baseline.train.epochs is not None:
-        notes.append("how many steps an epoch has is known once the text is read")
+        notes.append("the number of steps of an epoch is unknown before the text is read")
     if None in matches:
         needs_seconds = rule == "time" or baseline.train.minutes is not None
         lacking = "--measure" if needs_seconds else "train.steps or train.tokens"
@@ -324,7 +324,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
     vocab_size = expected_vocabulary(recipe).size
     if batch_sequences(recipe) < n:
         raise ConfigError(
-            f"--processes {n} is more than a batch has windows, {batch_sequences(recipe)}: give "
+            f"--processes {n} exceeds the {batch_sequences(recipe)} windows of a batch: give "
             f"fewer, or train.batch_sequences={n} or more"
         )
     # Each process has its part of the cores, which sets its micro-batches.
@@ -334,7 +334,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
         if train.n_micro_batches < n:
             raise ConfigError(
                 f"train.exact divides a step into {count(train.n_micro_batches, 'micro-batch')}, "
-                f"less than --processes {n}: give "
+                f"fewer than --processes {n}: give "
                 f"train.micro_batch_sequences={train.batch_sequences // n}"
             )
         micro = train.micro_batch_sequences

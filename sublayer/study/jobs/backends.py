@@ -80,7 +80,7 @@ class Backend(ABC):
 
     @abstractmethod
     def stop(self, names: Collection[str]) -> None:
-        """Have jobs save and end; cancel jobs that have not begun."""
+        """Have running jobs save and end; cancel waiting jobs."""
 
     def describe_loss(self, name: str) -> str:
         """Return the possible reason of a job's end without a result."""
@@ -93,7 +93,7 @@ class Backend(ABC):
 
 
 class Cluster(Backend):
-    """A back end whose jobs outlast the command."""
+    """A back end with jobs that outlast the command."""
 
     def line(self, error: object, *, is_start: bool = False) -> str:
         """Write a scheduler's message in one line; a long one's end, or start."""
@@ -139,7 +139,7 @@ class LocalProcesses(Backend):
         """Return the signal or the exit code of a process."""
         code = self._codes[name]
         if code < 0:
-            return f"its process was ended by signal {-code}, as happens where memory is lacking"
+            return f"its process was ended by signal {-code}, perhaps for lack of memory"
         return f"its process ended with code {code}"
 
     def close(self, *, at_once: bool = False) -> None:
@@ -187,9 +187,9 @@ class Slurm(Cluster):
         usual = [row[0].rstrip("*") for row in self._rows if row[0].endswith("*")]
         self._partition = where or (usual[0] if usual else "")
         if self._partition not in partitions:
-            named = f"no partition {self._partition}" if self._partition else "no usual partition"
+            named = f"no partition {self._partition}" if self._partition else "no default partition"
             raise ConfigError(
-                f"--on {self.name}: Slurm has {named}: name one of "
+                f"--on {self.name}: Slurm has {named}: choose one of "
                 f"{', '.join(partitions) or 'none'} as --on slurm:PARTITION"
             )
 
@@ -262,10 +262,10 @@ class Slurm(Cluster):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         except FileNotFoundError:
-            raise SchedulerError(f"--on {self.name}: no {command[0]} here") from None
+            raise SchedulerError(f"--on {self.name}: {command[0]} is not installed here") from None
         except (OSError, subprocess.SubprocessError) as error:
             printed = one_line(str(getattr(error, "stderr", None) or error))[-_SHOWN:]
-            raise SchedulerError(f"--on {self.name}: {command[0]} fails ({printed})") from None
+            raise SchedulerError(f"--on {self.name}: {command[0]} failed ({printed})") from None
         return done.stdout
 
 
@@ -295,8 +295,8 @@ class Ray(Cluster):
         if done.returncode:
             printed = one_line(done.stderr)[-_SHOWN:]
             raise ConfigError(
-                f"--on {self.name}: no cluster of Ray answers ({printed}): start one with ray "
-                "start --head, of ray[default], or name it with --on ray:HOST:PORT"
+                f"--on {self.name}: no Ray cluster answers ({printed}): start one with ray start "
+                "--head (from ray[default]), or name it with --on ray:HOST:PORT"
             )
         url = done.stdout.split()[-1]
         states, before = import_module("ray.util.state"), os.environ.get("RAY_ADDRESS")
@@ -342,7 +342,7 @@ class Ray(Cluster):
         self._starts[name] = submit
 
     def active(self) -> Mapping[str, str]:
-        """Return the waiting and running jobs; resubmit those that Ray gave up waiting for."""
+        """Return the waiting and running jobs; resubmit jobs that Ray gave up waiting for."""
         reasons = {}
         try:
             for name, job in self._list():
@@ -399,7 +399,7 @@ def parse_place(text: str) -> tuple[str, str]:
         raise ConfigError(f"--on {text!r} is neither ray[:ADDRESS] nor slurm[:PARTITION]")
     if where.startswith("//"):
         raise ConfigError(
-            f"--on {text} names a gateway of clients, and compare shares a folder with the nodes: "
-            "start it on a machine of the cluster with --on ray:HOST:PORT"
+            f"--on {text} names a client gateway, but compare must share a folder with the "
+            "nodes: start it on a machine of the cluster with --on ray:HOST:PORT"
         )
     return kind, where

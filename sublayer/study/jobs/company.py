@@ -41,8 +41,8 @@ def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subproces
             assert other.stdout is not None
             if not other.stdout.readline():
                 raise ConfigError(
-                    f"of {n_others + 1} processes that are measured together one ended, as happens "
-                    "where memory is lacking: give fewer --jobs"
+                    f"one of {n_others + 1} processes measured together ended, perhaps for lack "
+                    "of memory: give fewer --jobs"
                 )
         yield others
     finally:

@@ -80,8 +80,8 @@ class Computing:
         for arm in arms:
             if arm.loaded.recipe.train.precision == "auto":
                 raise ConfigError(
-                    f"{arm.name}: train.precision = auto is measured where compare runs, which has "
-                    f"no {self.runs_device}: give train.precision = bfloat16 or float32"
+                    f"{arm.name}: train.precision = auto is measured on the machine of compare, "
+                    f"which has no {self.runs_device}: give train.precision = bfloat16 or float32"
                 )
 
     def threads(self, n_runs: int) -> int | None:
@@ -126,8 +126,8 @@ class Computing:
         at_once = min(n_runs, sum(node.n_jobs(most) for node in nodes))
         note(
             f"{count(n_runs, 'run')} on {on}, {count(len(nodes), 'node')} with "
-            f"{count(sum(node.cores for node in nodes), 'core')}: each takes {_describe(most)} at "
-            f"most; {at_once} at a time where nothing else runs"
+            f"{count(sum(node.cores for node in nodes), 'core')}: each takes {_describe(most)} "
+            f"at most; {at_once} at a time if nothing else runs"
         )
 
     def _needs(
@@ -206,7 +206,7 @@ def preparation_bytes(recipe: Recipe, data: Data | None, study: Path) -> int:
 def check_needs(needs: Iterable[Needs], nodes: Sequence[Needs], on: str) -> Needs:
     """Return the largest needs of any job; raise ConfigError if no node meets them."""
     if not nodes:
-        raise ConfigError(f"--on {on}: it has no node that takes tasks")
+        raise ConfigError(f"--on {on}: it has no node that accepts jobs")
     most = Needs(0, 0)
     for job in needs:
         if not any(node.n_jobs(job) for node in nodes):
@@ -253,7 +253,7 @@ def describe_share(
     """Describe the use of this machine by recipes, ``jobs`` at a time, ``n_runs`` in all.
 
     Each recipe has its vocabulary size, ``device`` is as on the command line; ``folder`` holds the
-    runs. Raises ConfigError if the machine's memory does not hold as many of the largest.
+    runs. Raises ConfigError if the machine's memory does not hold ``jobs`` of the largest.
     """
     at_once = min(jobs, n_runs)
     # Apple's GPU shares the machine's memory.
@@ -270,8 +270,8 @@ def describe_share(
         n_fitting = (total - program) // largest
         remedy = f"give --jobs {n_fitting}" if n_fitting > 1 else "leave it out"
         raise ConfigError(
-            f"--jobs {at_once} needs {format_bytes(needed)} of memory, {format_bytes(total)} here: "
-            f"{remedy}"
+            f"--jobs {at_once} needs {format_bytes(needed)} of memory, and this machine has "
+            f"{format_bytes(total)}: {remedy}"
         )
     threads, free = count(most_threads, "thread"), resources.memory_bytes
     words = f"{count(n_runs, 'run')}, {at_once} at a time with {threads} each; about "

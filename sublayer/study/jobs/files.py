@@ -71,7 +71,7 @@ def end_of(error: BaseException) -> End:
         if isinstance(error, kind):
             return End(name, (str(error),))
     if lacks_memory(error):
-        text = "too little memory beside the others: the same command resumes with fewer --jobs"
+        text = "too little memory for parallel runs: resume with the same command and fewer --jobs"
         return End("ConfigError", (text,))
     text = f"its process failed ({type(error).__name__}: {error}), see its output"
     return End(_CRASH, (f"{text}: the same command resumes",))
@@ -111,7 +111,7 @@ class JobSpec:
     is_scored: bool = True
     """True if it is scored on the study's split; trials are selected by validation."""
     members: tuple[Path, ...] = ()
-    """Runs whose answers are averaged, without training; ``recipe`` is the first's."""
+    """Runs of an ensemble, to average their answers without training; ``recipe`` is the first's."""
     inspecting: Inspecting | None = None
     """The inspection of its layers on the scored text; None: none."""
     plan: Mapping[str, Any] | None = None
@@ -125,7 +125,7 @@ class Order(BaseModel):
 
     spec: JobSpec
     checksums: dict[str, str]
-    """Checksums of its text; empty: not prepared yet."""
+    """Checksums of its text; empty before the text is prepared."""
     device: str | None
     """As on the command line."""
     versions: dict[str, str]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 MOST_TRIES = 3
-"""Maximum tries in a row without a new checkpoint of a run whose job is lost."""
+"""Maximum tries in a row of a run that loses its jobs without a new checkpoint."""
 CLUSTER = "cluster"
 """Subfolder of a study for the files of its jobs on a cluster."""
 _PAUSE_S = 30.0
@@ -368,7 +368,8 @@ class JobLoop:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``needs_of`` returns the needs of a job on a cluster, whose jobs ``command`` joins.
+        """``needs_of`` returns the needs of a job on a cluster; ``command`` joins the cluster's
+        jobs.
 
         ``now`` is in seconds since any fixed moment.
         """
@@ -431,12 +432,12 @@ class JobLoop:
             while self._running or (self._waiting and not self._is_stopping):
                 if signals.requested and self._is_cluster:
                     n_there = len(self._running)
-                    go_on = f"{count(n_there, 'run')} {'goes' if n_there == 1 else 'go'} on"
+                    go_on = f"{count(n_there, 'run')} {'continues' if n_there == 1 else 'continue'}"
                     left = f"; {len(self._waiting)} not submitted yet" if self._waiting else ""
                     raise Interrupted(
                         f"left with {self._counted()}; {go_on} on {self._backend.name}{left}: "
-                        f"joined again by {self._command}; a file {self._stop_file} has them save "
-                        "and stop"
+                        f"rejoin with {self._command}; create the file {self._stop_file} to have "
+                        "them save and stop"
                     )
                 if signals.requested or (self._stop_file is not None and self._stop_file.exists()):
                     self._stop()
@@ -456,8 +457,8 @@ class JobLoop:
             hint = "" if self._is_cluster else ", with fewer --jobs if need be"
             raise TrainingError(
                 f"{self._counted()}, and {count(len(self._lost), 'run')} lost {MOST_TRIES} times "
-                f"in a row with no checkpoint in between: the same command tries again{hint}; "
-                f"{label} first: {reason}"
+                f"in a row without a new checkpoint: run the same command again{hint}; {label} "
+                f"first: {reason}"
             )
 
     def _ask(self) -> None:
@@ -472,18 +473,18 @@ class JobLoop:
             silence_s = now - self._answered
             if silence_s >= backend.silence_s:
                 raise TrainingError(
-                    f"the cluster is gone ({error}): what runs there goes on where it can, and the "
-                    "same command resumes once there is a cluster again"
+                    f"the cluster does not answer ({error}): its jobs continue if they can; run "
+                    "the same command again to resume once it answers"
                 ) from None
             if silence_s >= _SILENCE_S:
-                self._board.warn(
-                    backend.name, f"no answer for two minutes ({error}): it is asked again"
-                )
+                self._board.warn(backend.name, f"no answer for two minutes ({error}): retrying")
             return
         if self._active is None and self._is_cluster:
             n_there = sum(run.name in active for run in self._waiting)
             if n_there:
-                self._board.note(f"{count(n_there, 'run')} of before on {backend.name}: joined")
+                self._board.note(
+                    f"{count(n_there, 'run')} of an earlier command on {backend.name}: joined"
+                )
         self._active, self._answered = active, now
         for run in self._running:
             reason = active.get(run.name, "")
@@ -509,9 +510,7 @@ class JobLoop:
                         raise
                     else:
                         self._due = self._now() + _PAUSE_S
-                        self._board.warn(
-                            run.job.label, f"was not taken ({error}): it is tried again"
-                        )
+                        self._board.warn(run.job.label, f"was not accepted ({error}): retrying")
                     return
                 self._active[run.name] = ""
             self._running.append(self._waiting.popleft())
@@ -559,7 +558,7 @@ class JobLoop:
         if end is None:
             self._lose(run, self._backend.describe_loss(run.name))
         elif end == DONE:
-            self._lose(run, "its node says that it is done, which is not seen here")
+            self._lose(run, "its result is not visible here, though reported as done")
         elif end == STOPPED:
             self._lose(run, "it was asked to stop, and saved")
         else:
@@ -604,7 +603,7 @@ class JobLoop:
         self._stop()
 
     def _stop(self) -> None:
-        """Submit nothing more; jobs save and end, those that have not begun are cancelled."""
+        """Submit nothing more; running jobs save and end, waiting ones are cancelled."""
         if self._is_stopping:
             return
         self._is_stopping = True

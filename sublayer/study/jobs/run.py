@@ -46,13 +46,13 @@ from sublayer.training.warm_start import StartModel
 
 TEST, FAILURE = "test.json", "failure.json"
 SCORED = (TEST, "valid.json", SCORES)
-"""Files of a run's scores, of which it has one."""
+"""Possible files of a run's scores; each run has one."""
 ERROR, COLLAPSED = ":error", ":collapsed"
 """Suffixes of a column of task scores: its standard error over examples, and its collapse to one
 answer."""
 BEST = "best/"
 """Prefix of a mixture's columns scored at each task's best checkpoint."""
-_REMEDY = "remove the file, and the same command makes it anew"
+_REMEDY = "remove the file, and run the same command again"
 _MOST_DATA = 8
 """Prepared data sets kept for successive runs: arms may differ in their tokenizers."""
 
@@ -189,8 +189,8 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
 
     ``device`` is as on the command line; None for the best there is. A failed training is kept as a
     failure; a trained run keeps its model, and the checkpoints of ``train.keep_steps``. Raises
-    CheckpointError if a file of the run is damaged, ConfigError for members of an ensemble whose
-    answers cannot be averaged, and Interrupted.
+    CheckpointError if a file of the run is damaged, ConfigError for an ensemble of answers that
+    cannot be averaged, and Interrupted.
     """
     # An ended run is compared with its data if they are prepared.
     if isinstance(job.data, Data) or not is_finished(job):
@@ -323,7 +323,7 @@ def read_test(path: Path, recipe: Recipe) -> Scores | None:
     for metric in family_of(recipe.objective).metrics:
         # Intervals are lists; compared metrics are not.
         if isinstance(test.get(metric.name), list):
-            raise CheckpointError(f"{path} is damaged: {metric.name} is no number: {_REMEDY}")
+            raise CheckpointError(f"{path} is damaged, as {metric.name} is not a number: {_REMEDY}")
     return test
 
 

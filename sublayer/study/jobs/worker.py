@@ -105,7 +105,7 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
     threads = job.recipe.train.threads
     while True:
         if is_held(job.path):
-            with stage(f"waiting for {job.path}, where another process works"):
+            with stage(f"waiting for {job.path}, in use by another process"):
                 while is_held(job.path):
                     reporter.check_stop()
                     time.sleep(_LOCK_S)
@@ -117,7 +117,7 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
         with limited_to(threads):
             data = job.find_data()
         if order.checksums and data.checksums != order.checksums:
-            raise DataError("the text has changed since the comparison began: bring it back")
+            raise DataError("the text has changed since the comparison began: restore it")
         with suppress(FolderHeld):  # another process took it first
             finish_run(replace(job, data=data), reporter, device=order.device)
             return
