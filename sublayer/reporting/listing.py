@@ -33,8 +33,7 @@ _SCORES = {
     "mlm_accuracy": ("MLM ", "%", 100.0, 1),
     "loss": ("loss ", " nats", 1.0, 3),
 }
-"""Scores in order of preference, of which a row shows one: text before and after, factor, decimals.
-"""
+"""Scores, the first available one shown: text before and after, factor, decimals."""
 _DEEPEST = 6
 """Depth of nested folders that are searched."""
 _LONGEST_FOLDER = 22

@@ -11,11 +11,12 @@ scaled inverse chi-squared, so that its test is Student's.
 
 Each structure has two weights, of its errors and its share of the level. p is the sum over
 structures of likelihood times the first weight times the structure's p, divided by the sum of
-likelihood times the second. Averaged over residuals, and by the first weights over structures, the
-test errs at the level times the sum of the shares, about half of it, and at somewhat more where
-``_MOST_CAUTION`` ends the ratio of the two sums, which is the caution. With equal weights p is the
-posterior's, which spends the level equally on all residuals; for the same errors, power is greatest
-if most of it is spent where arms have equal variances; see ``benchmarks/verdict_bound.py``.
+likelihood times the second. Averaged over residuals, and over structures by the first weights, the
+error rate of the test is the level times the sum of the shares, about half the level, and somewhat
+more where ``_MOST_CAUTION`` caps the caution, the ratio of the two sums. With equal weights p is
+the posterior's, which spends the level equally on all residuals; for the same errors, power is
+greatest if most of it is spent where arms have equal variances; see
+``benchmarks/verdict_bound.py``.
 """
 
 import math

@@ -89,7 +89,7 @@ def fixed(n_seeds: int) -> Looks:
 
 
 def until_decided(at_most: int) -> Looks:
-    """Plan looks at 3, 5, 8, 12 and 20 seeds, then at half as many more, up to ``at_most``.
+    """Plan looks at 3, 5, 8, 12 and 20 seeds, then each 1.5 times the last, up to ``at_most``.
 
     Raises ConfigError if that is a single look.
     """

@@ -222,7 +222,7 @@ class Largest:
 
     ``correlation`` is of ``C`` of them, ``[C, C]``; the others, up to ``n``, are uncorrelated
     (Dunnett 1955, for any correlation). One contrast is normal; for more, the distribution is that
-    over evenly spread draws, in the far tail Bonferroni's bound.
+    of evenly spread draws, and Bonferroni's bound in the far tail.
     """
 
     def __init__(self, correlation: Numbers, n: int) -> None:

@@ -27,12 +27,10 @@ PRETRAINING = "pretraining"
 FINETUNE = "finetune"
 """The prefix of settings of all stages of tasks."""
 TUNING_NUMBER = MOST_FINETUNINGS - 1
-"""The number of a trial among fine-tunings of the first pre-training, beyond any comparison."""
+"""The fine-tuning number of a tuning trial under the first pre-training; no comparison uses it."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
-"""A column's name, or several names that count as one by their mean; likewise for a column's
-metrics.
-"""
+"""The name of a column or of a column's metric, or several that count as one by their mean."""
 
 
 def names_of(member: Member | None) -> tuple[str, ...]:
@@ -121,7 +119,7 @@ class Chain:
     nested: Nested = "mean"
     """The summary of the fine-tunings of a pre-training."""
     metrics: Mapping[str, Member] = field(default_factory=dict)
-    """By column its metric, if not its score, or its metrics that are columns, too."""
+    """By column: the metric in place of its score, or several metrics that become columns too."""
     averages: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     """Averages over columns, by name."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -194,8 +192,8 @@ def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def describe_stages(chain: Chain) -> str:
     """Write as JSON the identity of a chain besides its arms' recipes.
 
-    Without the number of fine-tunings, which may grow, columns, and file paths: runs are identified
-    by content.
+    Left out: the number of fine-tunings, which may grow; columns; and file paths, as runs are
+    identified by content.
     """
     arms = {name: asdict(arm) for name, arm in chain.arms.items()}
     stages = [asdict(stage) for stage in chain.stages]
@@ -636,9 +634,7 @@ class ArmFacts(Typed):
 def describe_arm(
     arm: Arm, model: ResolvedModel | None = None, steps: int | None = None
 ) -> ArmFacts:
-    """Count an arm's parameters and operations; without ``model`` and ``steps``, from a run's
-    recipe.
-    """
+    """Count the parameters and operations of an arm, by default of the recipe of a run."""
     recipe = arm.loaded.recipe
     if model is None or steps is None:
         assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"

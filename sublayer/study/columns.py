@@ -59,7 +59,7 @@ class Column:
     """A score on which arms are compared."""
 
     metric: Metric
-    """Named as the column."""
+    """The column's metric, with the column's name."""
     stage: str
     """The scored stage; "" for an average."""
     key: str = ""

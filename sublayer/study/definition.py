@@ -379,8 +379,8 @@ _STEPS = ("train.steps", "optimizer.warmup_steps", "train.keep_steps")
 class _Scale:
     """A study's scale under the settings of the command line.
 
-    If the command line shortens the pre-training, as for a quick try, steps of a setting beyond its
-    end move in proportion.
+    With a shortened pre-training, as for a quick try, steps of other settings beyond its end move
+    in proportion.
     """
 
     def __init__(self, path: Path, table: ScaleTable, overrides: Mapping[str, Any]) -> None:

@@ -46,7 +46,7 @@ class Inspecting(Table):
     beyond: int | None = Field(None, ge=0, le=MOST_LAYERS)
 
     def n_beyond(self, model: ModelConfig) -> int:
-        """Return the extra runs of a model's shared block beyond its layers; 0 for other models."""
+        """Return the number of extra runs of a model's shared block; 0 for other models."""
         if not is_one_block(model):
             return 0
         return model.n_layers if self.beyond is None else self.beyond

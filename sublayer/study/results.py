@@ -40,7 +40,7 @@ class Costs:
     tokens_per_s: float | None = None
     """Over the optimizer steps only."""
     peak_memory_bytes: float | None = None
-    """Peak memory beyond the process's before the run."""
+    """Peak memory beyond the process's memory before the run."""
     seconds: float | None = None
     """Wall clock of the run, evaluations and checkpoints included."""
     training_seconds: float | None = None

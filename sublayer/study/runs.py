@@ -162,7 +162,7 @@ Find = Callable[[Path], Outcome | None]
 class RunFinder:
     """Finder of runs by arm, stage and seed, in a study's folder or among those being made.
 
-    A missing run has an outcome without scores; a run whose start has failed has that failure.
+    A missing run has an outcome without scores; a run with a failed start has that failure.
     """
 
     chain: Chain

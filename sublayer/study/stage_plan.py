@@ -41,13 +41,13 @@ def plan_stages(
     *,
     n_seeds: int,
 ) -> list[StagePlan]:
-    """Plan all stages of a chain, shared ones once; ``plan`` is that of its arms.
+    """Plan all stages of a chain, shared ones once; ``plan`` is its arms' plan.
 
     Only the rows of tasks are counted, and only if their folder is named. Raises ConfigError for
     recipes that do not fit together.
     """
     chain = study.chain
-    assert chain is not None, "a study without stages is none of chains"
+    assert chain is not None, "a study with stages has a chain"
     arms = {planned.name: planned for planned in plan.arms}
     loaded = {arm.name: apply_match(arm, arms[arm.name].match) for arm in study.arms}
     with TemporaryDirectory(prefix="sublayer-chain-") as scratch:

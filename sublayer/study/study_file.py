@@ -83,7 +83,7 @@ class StageTable(Table):
     ``after`` names that stage. With ``tasks`` it is fine-tuned on them, several as one mixture;
     ``each`` makes a stage per task, named after it; ``table`` is a custom table, with the roles of
     its ``columns``. Without any of them it trains on a text. ``from_step`` is the step of a
-    checkpoint that that stage's runs keep. ``ensemble`` instead averages, without training, the
+    checkpoint kept by that stage's runs. ``ensemble`` instead averages, without training, the
     answers of the named stages' runs on the same tasks. One arm's stage is named ``ARM: STAGE``.
     ``finetunings`` limits its fine-tunings under each pre-training, for slow tasks.
     """

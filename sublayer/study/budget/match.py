@@ -145,11 +145,11 @@ class Measures:
     """
 
     vocab_size: Callable[[Recipe], int]
-    """Ids of the recipe's tokenizer."""
+    """Vocabulary size of the recipe's tokenizer."""
     train_tokens: Callable[[Recipe], int]
     """Tokens per epoch of the train split."""
     resolve: Callable[[Recipe], ResolvedRecipe]
-    """The recipe with the fields that a run of it here would fill in; minutes are measured."""
+    """The recipe with the fields that a run on this machine would fill in; minutes are measured."""
     step_s: Callable[[LoadedRecipe], float]
     """Seconds of an optimizer step; called twice per arm if time is matched."""
 

@@ -31,7 +31,7 @@ _SHOWN = 160
 
 
 class SchedulerError(ConfigError):
-    """A scheduler does not answer, or did not take a job; after a timeout, it may have."""
+    """A scheduler that does not answer, or did not accept a job; after a timeout, it may have."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Backend(ABC):
         """Have running jobs save and end; cancel waiting jobs."""
 
     def describe_loss(self, name: str) -> str:
-        """Return the possible reason of a job's end without a result."""
+        """Return a possible reason for a job's end without a result."""
         del name
         return "its node was lost, or its job was ended"
 
@@ -170,7 +170,7 @@ class Slurm(Cluster):
         *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
         *("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
     )
-    """Final states of a job: a requeued one is in another."""
+    """Final states of a job; a requeued job has another state."""
     _WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
     _UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval")
 

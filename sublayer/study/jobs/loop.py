@@ -329,7 +329,7 @@ class InTurn:
             with shown_by(HeardStages(partial(board.stage, label), board.note)):
                 outcome = finish_run(job, BoardProgress(board, label), device=self._device)
         except (Interrupted, KeyboardInterrupt):
-            # In training it is the former, in scoring the latter.
+            # Training raises the former, scoring the latter.
             raise _interruption(board) from None
         board.finish(label, describe_end(job, outcome))
         return outcome
@@ -368,8 +368,7 @@ class JobLoop:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``needs_of`` returns the needs of a job on a cluster; ``command`` joins the cluster's
-        jobs.
+        """``needs_of`` returns the needs of a cluster's job; ``command`` joins the cluster's jobs.
 
         ``now`` is in seconds since any fixed moment.
         """
