@@ -616,7 +616,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
             f"{option} contradicts --on {on}",
             (
                 jobs > 1,
-                "--jobs is for one machine, and a cluster makes as many runs at a time as fit; "
+                "it is for one machine, and a cluster makes as many runs at a time as fit; "
                 "leave out one of them",
             ),
         )

@@ -139,7 +139,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
     assert "cores" not in described(4)
     assert described(5).endswith("; 5 x 2 threads are more than 8 cores and wait for each other")
     for held, jobs, message in (
-        (1, 2, "1 GiB here: leave it out"), (5, 9, r"5 .*: give --jobs [23]"),
+        (1, 2, "and .* has 1 GiB: leave it out"), (5, 9, r"and .* has 5 .*: give --jobs [23]"),
     ):  # fmt: skip
         monkeypatch.setattr(computing, "total_memory", lambda held=held: held << 30)
         with pytest.raises(ConfigError, match=rf"--jobs {jobs} needs .*, {message}"):
@@ -282,7 +282,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
         assert same_files(name, in_turn, out), name
     ended = [line for line in said if line.startswith("[") and "] running " not in line]
     assert [line[:4] for line in ended] == [f"[{n}/9" for n in range(6, 10)]
-    assert any("Up to 2 runs were trained at the same time" in note for note in found["notes"])
+    assert any("Up to 2 runs were trained in parallel" in note for note in found["notes"])
     assert "--jobs 2" in found["reproduction"]["command"]
     assert compare("gpt", settings, **asked).to_dict()["notes"] == found["notes"]
 
