@@ -352,7 +352,7 @@ def _export(table: RunTable, options: JudgingOptions, namer: RunName) -> SourceR
 def _curve(
     table: RunTable, step: str, column: str, run: tuple[str, str], *, has_gaps: bool
 ) -> Records:
-    """Read a column as the curve of a run; with gaps, an empty cell is no value."""
+    """Read a column as the curve of a run; with ``has_gaps``, empty cells are skipped."""
     rows = np.flatnonzero(~_empty(table, column)) if has_gaps else np.arange(table.n_rows)
     return Records.of_run(
         table.name,

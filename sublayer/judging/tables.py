@@ -63,7 +63,7 @@ class RunTable:
     columns: Mapping[str, Sequence[Any]]
     """Texts of a delimited file, Python values of others, equally many in each."""
     first_line: int | None = None
-    """None: rows of the source are no lines."""
+    """None: the rows of the source are not lines."""
     has_header: bool = True
 
     @property
@@ -121,7 +121,7 @@ class RunTable:
     def numbers(self, column: str) -> NDArray[np.float64]:
         """Read a column as numbers, ``[R]``, NaN for an empty cell.
 
-        Raises DataError, with line and column, for a text that is no number.
+        Raises DataError, with line and column, for a text that is not a number.
         """
         cells = self.columns[column]
         with suppress(TypeError, ValueError):  # a cell that is empty, a Boolean or not a text

@@ -265,7 +265,7 @@ Origin = Literal["own", "matched", "tuned"]
 _OF_A_RUN = ("train.seed", *FILE_ONLY, *HEADINGS)
 """Fields that differ between runs of an arm, or do not affect the computation."""
 _OF_TOKENIZER = {"data.tokenizer", "data.vocab_size"}
-"""Fields that say nothing about the tokenizer of a model from ``init.run``."""
+"""Fields without meaning for the tokenizer of a model from ``init.run``."""
 _ORDER: tuple[Origin, ...] = ("own", "matched", "tuned")
 
 

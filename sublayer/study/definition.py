@@ -184,8 +184,9 @@ def load_study(
 
     Without such texts it has a single arm. ``overrides`` apply to every arm. ``scale`` is by
     default paper, if the study has it, else cpu, else its first. Raises ConfigError for a file that
-    is no study, an override of a field in which the arms differ, ``vary_texts`` for a study, a
-    ``scale`` that the study lacks, or for a recipe, and as ``load_recipe`` and ``expand`` do.
+    is not a study, an override of a field that differs between the arms, ``vary_texts`` for a
+    study, a ``scale`` that the study lacks, or for a recipe, and as ``load_recipe`` and ``expand``
+    do.
     """
     path = find_study(source)
     if path is not None:

@@ -67,7 +67,7 @@ class StudyFolder:
         """Lock the folder against other processes.
 
         Kept tokenizers of a study that did not begin are removed. Raises ConfigError if another
-        process holds the folder or it is no folder.
+        process holds the folder, or if it is not a folder.
         """
         with RunFolder(self.path).held():
             before = kept_tokenizers(self.path)

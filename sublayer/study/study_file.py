@@ -428,8 +428,8 @@ def _stages(
 def _with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str]) -> list[Stage]:
     """Return stages, with ensembles having their members' tasks.
 
-    Raises ConfigError for members of no arm, that are no stages of tasks, differ in tasks or number
-    of fine-tunings, or are fewer than two.
+    Raises ConfigError for fewer than two members, and for members of unknown arms, that are not
+    stages of tasks, or that differ in tasks or number of fine-tunings.
     """
     by_name = {stage.name: stage for stage in stages if stage.finetunes}
     complete = []
