@@ -26,6 +26,7 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
+from sublayer.interop.seq2seq import T5
 from sublayer.interop.tokenizers import read_tokenizer
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import build

@@ -120,7 +120,7 @@ def few(model, context):
 
 
 @patch.object(Transformer, "states", count_calls)
-@patch.object(heads, "batch_sequences", few)
+@patch.object(heads, "scored_sequences", few)
 @patch.object(texts, "_AT_A_TIME", 2)
 def scores(world, paths):
     found, places = {}, {"alone": ALONE, "together": world}

@@ -330,7 +330,7 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
     split = split_of({name: draw_examples(name, N)}, format_)
     model, found = model_of(split), []
     for size in (100, 4, 1):
-        monkeypatch.setattr(heads, "batch_sequences", lambda model, context, n=size: n)
+        monkeypatch.setattr(heads, "scored_sequences", lambda model, context, n=size: n)
         asked = AskedSplit(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
         found.append(answer_examples(asked))
     (answers, losses), *others = found
@@ -357,7 +357,7 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
     spec = spec_of([part.task], "text", 64, answer=answer)
     for size in (128, 3, 1):
         monkeypatch.setattr(texts, "_AT_A_TIME", size)
-        monkeypatch.setattr(heads, "batch_sequences", lambda model, context, n=size: n)
+        monkeypatch.setattr(heads, "scored_sequences", lambda model, context, n=size: n)
         asked = AskedSplit(model, split, rule, spec)
         found.append((write_part(asked, part), text_loss(asked, part)))
     (answers, loss), *others = found
