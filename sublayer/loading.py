@@ -104,7 +104,7 @@ def check_outputs(model: Transformer, name: str) -> None:
     largest = {key: float(value.abs().max()) for key, value in named_parameters(model)}
     key = max(largest, key=largest.__getitem__)
     raise CheckpointError(
-        f"{name}: what the model computes is not finite, with numbers up to {largest[key]:.3g} in "
+        f"{name}: the model's outputs are not finite, with weights up to {largest[key]:.3g} in "
         f"{key}: its run failed, or the file is damaged; take another checkpoint"
     )
 
@@ -122,8 +122,8 @@ def load_model_tokenizer(folder: Path) -> Tokenizer | None:
     # A model may have more than its tokenizer, as where a vocabulary is padded to a round number.
     if config.vocab_size is not None and tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
-            f"the tokenizer in {folder} has {tokenizer.vocab_size:,} ids, the model's vocab_size "
-            f"is {config.vocab_size:,}: they do not belong together"
+            f"the tokenizer in {folder} has {tokenizer.vocab_size:,} ids, but the model's "
+            f"vocab_size is {config.vocab_size:,}: they do not belong together"
         )
     return tokenizer
 
@@ -151,8 +151,8 @@ def find_model(path: Path) -> Path:
             steps = saved_steps(path.parent)
             there = ", ".join(checkpoint_path(path.parent, step).name for step in steps) or "none"
             raise CheckpointError(
-                f"{path.parent.parent} has no checkpoint {path.name}: there are {there}; what is "
-                "named by train.keep_steps in training is kept"
+                f"{path.parent.parent} has no checkpoint {path.name}: there are {there}; to keep "
+                "one, name it in train.keep_steps"
             )
         fault = f"{path} is a file" if path.is_file() else describe_absence(path)
         raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
@@ -179,7 +179,7 @@ def find_model(path: Path) -> Path:
     if described.get("format") != FORMAT and "model_type" in described:
         raise CheckpointError(
             f"{path} is a HuggingFace folder: `sublayer import huggingface {path} --out OUT` "
-            "makes one of ours"
+            "converts it"
         )
     return path
 
@@ -205,9 +205,8 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict
         steps = steps[-read_run_recipe(run / RECIPE_NAME).train.keep_checkpoints :]
     if n < 1 or len(steps) < n:
         raise ConfigError(
-            f"{run} has {count(len(steps), 'newest checkpoint')}, of which {n} cannot be averaged: "
-            "ask for fewer, or keep "
-            "more in training (train.keep_checkpoints)"
+            f"{run} has {count(len(steps), 'newest checkpoint')} and cannot average {n} of them: "
+            "ask for fewer, or keep more in training (train.keep_checkpoints)"
         )
     sums: dict[str, Tensor] = {}
     for step in steps[-n:]:

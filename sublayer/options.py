@@ -207,7 +207,7 @@ def accepted(name: str, hint: Any, option: Option, value: Any, *, is_text: bool 
             from sublayer.config.messages import show
 
             shown = show(value) if isinstance(value, str) else f"{value!r:.80}"
-            raise ConfigError(f"{name} {shown} is refused: give {_expected(hint)}") from None
+            raise ConfigError(f"{name} {shown} is not accepted: give {_expected(hint)}") from None
         value = parsed if is_text else value
     for part in value if isinstance(value, list | tuple) else [value]:
         if problem := option.problem(part):

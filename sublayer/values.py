@@ -26,7 +26,7 @@ def surrogate_problem(text: str) -> str:
     """Return the fault of a text that UTF-8 cannot write; empty for all others."""
     if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
         return ""
-    return "has a lone surrogate, which is no character: mend the text, or leave it out"
+    return "contains a lone surrogate, not a valid character: correct the text, or leave it out"
 
 
 def as_cell(value: Any) -> str:
@@ -95,14 +95,15 @@ def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
                 listed = list(listed)
             if not isinstance(listed, list):
                 raise DataError(
-                    f"rows is a mapping whose {name!r} is {type(values).__name__}, not a column: "
-                    "give a list of mappings, such as [row], or a mapping of names to lists"
+                    f"rows is a mapping, but its {name!r} is {type(values).__name__}, not a "
+                    "column: give a list of mappings, such as [row], or a mapping of names to "
+                    "lists"
                 )
             lists[str(name)] = listed
         lengths = {name: len(values) for name, values in lists.items()}
         if len(set(lengths.values())) > 1:
             sizes = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
-            raise DataError(f"the columns are of different lengths: {sizes}: give one value a row")
+            raise DataError(f"the columns differ in length ({sizes}): give one value per row")
         return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
         return list(table)

@@ -40,28 +40,29 @@ _DIVIDED = ("train", "finetune", "predict", "evaluate")
 Json = Annotated[
     bool,
     Option(
-        "Print the result as one JSON object, the last line; all else goes to standard error.",
+        "Print the result as one JSON object on the last line; all other output goes to standard "
+        "error.",
         flag="--json",
     ),
 ]
 Details = Annotated[
     bool,
-    Option("Print the details of the report, too: intervals, notes, costs, differing settings."),
+    Option("Also print the details of the report: intervals, notes, costs, differing settings."),
 ]
 TextPair = Annotated[
     str | None,
     Option("The column of second texts, or of the questions about the texts.", metavar="COLUMN"),
 ]
-Choices = Annotated[str | None, Option("The columns of answers to choose from.", metavar="A,B,...")]
+Choices = Annotated[str | None, Option("The columns of the answer choices.", metavar="A,B,...")]
 
 
 def names_among(columns: str | None) -> tuple[str, ...]:
-    """Return the columns of an option, divided by commas; none without it."""
+    """Return the comma-separated columns of an option; empty without it."""
     return tuple(name.strip() for name in columns.split(",")) if columns else ()
 
 
 def refuse(options: Mapping[str, Any], reason: str, but: Sequence[str] = ()) -> None:
-    """Raise ConfigError, with a reason, for given options, except some."""
+    """Raise ConfigError, with a reason, for any given option except those in ``but``."""
     for name, value in options.items():
         if value is not None and name not in but:
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
@@ -109,17 +110,17 @@ def only_results_on_stdout() -> Iterator[None]:
 
 
 def has_work(name: str) -> bool:
-    """Return whether this process, of several launched ones, runs a command.
+    """Return whether this process, of those launched, runs a command.
 
-    If the work is not divided, only the first does, with a message. Raises ConfigError for commands
-    that start processes themselves.
+    Work that is not divided runs in the first process only, with a message. Raises ConfigError for
+    commands that start processes themselves.
     """
     if n_launched() == 1:
         return True
     if name in ("compare", "demo"):
         raise ConfigError(f"{name} starts its runs itself: start it without a launcher")
     if is_first_launched():
-        note(f"{name} is not divided: the first of {n_launched()} processes does it")
+        note(f"{name} runs in one process: the first of {n_launched()} does it")
     return is_first_launched()
 
 
@@ -223,7 +224,8 @@ def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
 
 
 class Command(TyperCommand):
-    """A command whose help uses metavars as arguments; single-valued options are given once."""
+    """A command that shows metavars as argument names and refuses repeated single-valued
+    options."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options of the command."""
@@ -249,7 +251,7 @@ class Command(TyperCommand):
                 n_times = sum(map(words.count, option.opts))
                 if n_times > 1 and not (option.multiple or ctx.resilient_parsing):
                     raise ConfigError(
-                        f"{option.opts[0]} is given {n_times} times, and takes one value: give it "
+                        f"{option.opts[0]} is given {n_times} times but takes one value: give it "
                         "once"
                     )
         try:

@@ -35,25 +35,25 @@ DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
 COMMANDS = {
     "demo": "Compare tiny models on built-in text, in a few minutes.",
     "recipes": "List the recipes, or show one with the origin of each value.",
-    "fields": "List every field of a recipe: unit, default, when it counts.",
+    "fields": "List every field of a recipe: unit, default, when it has an effect.",
     "plan": "Print the cost of a run or a comparison, without starting it.",
     "train": "Train a recipe, or resume a run.",
-    "finetune": "Fine-tune a model on a task, and score it beside baselines.",
-    "compare": "Say which variants are better at an equal budget, and how surely.",
-    "judge": "Say which arm is better, of runs of any trainer, with an exit code.",
-    "report": "Write the HTML report of a run or a comparison again.",
+    "finetune": "Fine-tune a model on a task, and score it against baselines.",
+    "compare": "Test which variants are better at an equal budget, with intervals.",
+    "judge": "Test which arm is better, from runs of any trainer, with an exit code.",
+    "report": "Rewrite the HTML report of a run or a comparison.",
     "runs": "List runs and comparisons: kind, date, score, next command.",
     "tasks": "List the tasks, and their files in a folder.",
     "evaluate": "Score how well a model predicts a text.",
     "inspect": "Measure the effect of the blocks of models on the embeddings of a text.",
     "generate": "Continue a prompt, or fill the gaps of a text.",
-    "fill": "Fill the masks of a text by an encoder or a T5, with probabilities.",
-    "embed": "Write a vector of each line of a file: pooled hidden states.",
-    "predict": "Answer rows by a fine-tuned model, or hand predictions in.",
+    "fill": "Fill the masks of a text with an encoder or a T5, with probabilities.",
+    "embed": "Write a vector for each line of a file: pooled hidden states.",
+    "predict": "Answer rows with a fine-tuned model, or write a benchmark submission.",
     "translate": "Translate a text line by line.",
     "tokenize": "Train a tokenizer, or show the tokens of a text.",
     "import": "Import a model of transformers or fairseq, or a release.",
-    "export": "Write a model in another system's format.",
+    "export": "Export a model to another system's format.",
     "completion": "Complete commands, runs and fields in the shell.",
 }
 """Each command's line of help."""
@@ -64,17 +64,17 @@ _MODULES = {
     "texts": ("generate", "fill", "translate", "tokenize"),
     "reference": ("recipes", "fields", "tasks", "completion"),
 }
-"""Modules of several commands; others have a module of their name."""
+"""Modules with several commands; each other command has a module of its own name."""
 VARIABLE = "_SUBLAYER_COMPLETE"
-"""The environment variable with the shell that completes a word."""
+"""The environment variable that names the shell requesting completion."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the disk quota is used up: free some space",
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only: choose another folder",
-    errno.EISDIR: "a file is needed, not a folder",
-    errno.ENOTDIR: "a folder is needed, not a file",
+    errno.EISDIR: "is a folder: name a file",
+    errno.ENOTDIR: "is a file: name a folder",
 }
 
 
@@ -109,7 +109,7 @@ def wrapped(message: str) -> str:
 
 
 def _is_first_to_say(message: str) -> bool:
-    """Return whether no other launched process has printed the same message."""
+    """Return whether no other launched process has printed this message."""
     try:
         if n_launched() == 1:
             return True
@@ -230,7 +230,7 @@ def _group(
 
 
 def _not_wanted() -> None:
-    raise AssertionError("only the command that is wanted is ever run")
+    raise AssertionError("only the wanted command ever runs")
 
 
 def _error_line(message: str) -> str:
@@ -258,7 +258,7 @@ def _usage(error: TyperException) -> str:
         near = [other.lstrip("-").replace("-", "_") for other in options or ()]
         key = meant if field and nearest(name, [field, *near]) == field else None
     if key:
-        return f"there is no option {option}: settings are written {key}=VALUE"
+        return f"{option} is not an option: write the setting {key}=VALUE"
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     if message.endswith("?"):  # it already suggests a word
         return message

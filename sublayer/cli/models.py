@@ -23,9 +23,9 @@ def import_(**options: Any) -> CommandResult:
     """Import a model of another system, with its tokenizer if it has one, into a new folder that
     all commands read.
 
-    Where transformers is installed and can read the model, the logits of the two are compared, of
-    an encoder without a head the hidden states; the largest difference is shown and kept in
-    certificate.json. Of pickles only fairseq's are read, as tensors and plain values: nothing that
+    Where transformers is installed and can read the model, the logits of the two are compared, or
+    the hidden states of an encoder without a head; the largest difference is shown and kept in
+    certificate.json. The only pickles read are fairseq's, as tensors and plain values: no code that
     a file names is run.
     """
     imported = run.import_model(**options)
@@ -59,12 +59,11 @@ def export(**options: Any) -> CommandResult:
     """Write a model so that transformers loads it: a decoder as GPT-2 or GPT-1, an encoder as BERT
     or ALBERT, an encoder-decoder as M2M100, Marian or T5.
 
-    GPT-1 is the class of decoders whose norms stand after their sub-layers, T5 that of
-    encoder-decoders with relative positions. A model that was fine-tuned on a task becomes the
-    class that answers it (labels or a number, choices, spans), with the words of its labels. A
-    model that none of these classes can represent is refused, and the field that prevents it is
-    named. Where transformers is installed, the logits of both models are compared; the largest
-    difference is printed, and kept in certificate.json.
+    Decoders with post-norm sub-layers become GPT-1, encoder-decoders with relative positions T5. A
+    model fine-tuned on a task becomes the class that answers it (labels or a number, choices,
+    spans), with its label names. A model that no class can represent is refused, with the field
+    that prevents it. Where transformers is installed, the logits of both models are compared; the
+    largest difference is printed, and kept in certificate.json.
     """
     return run.export(**options)
 
@@ -72,8 +71,8 @@ def export(**options: Any) -> CommandResult:
 Runs = Annotated[
     Sequence[Path],
     Argument(
-        "A run, a checkpoint, or the folder of an imported model; several fine-tuned runs are "
-        "an ensemble, whose answers are averaged; with --suite any models.",
+        "A run, a checkpoint, or the folder of an imported model; several fine-tuned runs form "
+        "an ensemble with averaged answers; with --suite, any models.",
         metavar="RUN",
         complete="runs",
     ),
@@ -81,16 +80,15 @@ Runs = Annotated[
 Probes = Annotated[
     str | None,
     Option(
-        "Ask a model that predicts text for answers without training: cola, sst2, race, "
-        "winograd, dpr, with commas between, or all; --path names the folder of their files.",
+        "Zero-shot tasks for a model that predicts text: cola, sst2, race, winograd, dpr, "
+        "separated by commas, or all; --path names the folder of their files.",
         metavar="NAMES",
     ),
 ]
 ProbeWords = Annotated[
     str | None,
     Option(
-        "Of the probe sst2: the words that are compared, that of the first label first. "
-        "Default: negative,positive.",
+        "Words that the probe sst2 compares, the first label's first. Default: negative,positive.",
         metavar="A,B",
         needs="probes",
     ),
@@ -98,7 +96,7 @@ ProbeWords = Annotated[
 References = Annotated[
     Sequence[str],
     Option(
-        "Of --probes: the score that is 1 on the axis that begins at chance. Repeatable.",
+        "The score that --probes maps to 1, on a scale with chance at 0. Repeatable.",
         metavar="PROBE=SHARE",
         needs="probes",
     ),
@@ -106,17 +104,17 @@ References = Annotated[
 Suite = Annotated[
     Path | None,
     Option(
-        "A TOML file that lists tasks, probes, texts and pairs: one scorecard of all runs.",
+        "A TOML file that lists tasks, probes, texts and pairs, for one scorecard of all runs.",
         metavar="FILE",
     ),
 ]
 CsvFile = Annotated[
     Path | None,
-    Option("Of a suite: write the scorecard as CSV, too.", metavar="FILE", needs="suite"),
+    Option("Also write the scorecard of a suite as CSV.", metavar="FILE", needs="suite"),
 ]
 HtmlFile = Annotated[
     Path | None,
-    Option("Of a suite: write the scorecard as HTML, too.", metavar="FILE", needs="suite"),
+    Option("Also write the scorecard of a suite as HTML.", metavar="FILE", needs="suite"),
 ]
 
 
@@ -131,23 +129,23 @@ def evaluate(
     html: HtmlFile = None,
     **options: Any,
 ) -> CommandResult | None:
-    """Score how well a model predicts a text, or answers tasks, that it was not trained on.
+    """Score a model on text or tasks that it was not trained on.
 
-    A decoder gives bits per byte (lower is better; compares across tokenizers), and the loss per
-    token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
-    of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
-    translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
-    the development set of its tasks, with the standard error, and baselines without a model;
-    several are scored as one, the average of their answers. A model that predicts text answers
-    --probes, tasks that it was not trained on. With --suite any models stand side by side in one
-    scorecard, on the tasks and texts that a file lists. The arithmetic is that of the saved
-    weights, float32, whatever the precision of training was.
+    A decoder gives bits per byte (lower is better; comparable across tokenizers), and the loss per
+    token, character and word. An encoder gives the accuracy of masked tokens and of text pairs:
+    next sentence (nsp) or sentence order (sop), whichever it was trained on. A translator gives
+    BLEU against the text's own translations. A fine-tuned model gives its score on the development
+    set of its tasks, with the standard error, and baselines without a model; several are scored as
+    one ensemble with averaged answers. A model that predicts text answers the zero-shot tasks of
+    --probes. With --suite one scorecard compares any models on the tasks and texts that a file
+    lists. The arithmetic is in the precision of the saved weights, float32, whatever the precision
+    of training was.
     """
     if suite is not None:
         refuse(
             {**options, "probes": probes},
-            "is of one model's own text or task: with --suite leave it out, the suite names its "
-            "measures",
+            "applies to one model's own text or task, and a --suite names its own measures: "
+            "leave it out",
             but=("device",),
         )
         return _evaluate_suite(suite, runs, {"csv": csv, "html": html}, options.get("device"))
@@ -156,7 +154,7 @@ def evaluate(
     if probes is None:
         return scoring.evaluate(runs, **options)
     if len(runs) > 1:
-        raise ConfigError("--probes asks one model: name one run, or a --suite for several")
+        raise ConfigError("--probes takes one model: name one run, or give a --suite for several")
     of_run = ("average", "path", "device")
     refuse(options, "has no effect on --probes: leave it out", but=of_run)
     return scoring.ask_probes(runs[0], probes, words=words, reference=reference, **options)
@@ -203,22 +201,22 @@ def _evaluate_suite(
 @client_of(writing.embed, "sublayer embed runs/albert-small book.txt --out vectors.npy")
 def embed(
     file: Annotated[
-        Path, Argument("A file of texts, one on a line, packed or not.", metavar="FILE")
+        Path, Argument("A file of texts, one per line, compressed or not.", metavar="FILE")
     ],
     out: Annotated[
         Path,
         Option(
-            "The new file of the vectors, which numpy.load reads: float32, a row for each line.",
+            "The new file of vectors for numpy.load: float32, one row per line.",
             metavar="FILE.npy",
         ),
     ],
     **options: Any,
 ) -> CommandResult:
-    """Write a vector of each line of a file: the final hidden states of its tokens, pooled.
+    """Write a vector for each line of a file: the pooled final hidden states of its tokens.
 
-    Encoders, decoders, LSTMs and the encoders of encoder-decoders have them, fine-tuned or not. A
-    line that is longer than the model reads is cut, and said; of an empty one the special tokens
-    alone are read, and it has zeros where a model has none.
+    The model is an encoder, a decoder, an LSTM or an encoder-decoder (its encoder), fine-tuned or
+    not. A line longer than the model's context is truncated and reported; an empty line is its
+    special tokens alone, or a vector of zeros if the model has none.
     """
     check_free(out, "--out", (".npy",))
     path = expanded(file)
@@ -226,7 +224,7 @@ def embed(
         raise DataError(f"{file} is a folder: name a file of lines")
     lines = text_lines(path)
     if suffix_of(path) in SUFFIXES:
-        note(f"{file} is a table, which is read line by line, names of columns and all")
+        note(f"{file} is a table, read line by line, including its column names")
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
 
@@ -277,9 +275,9 @@ def inspect(
     what: Annotated[
         Literal["layers", "splitting", "paths"],
         Argument(
-            "layers: the distance and the angle between each block's input and output; splitting: "
-            "the error of applying attention and feed-forward network one after the other; paths: "
-            "where each sub-layer moves each token.",
+            "The measure: layers, the distance and angle between each block's input and output; "
+            "splitting, the error of applying attention and feed-forward network in turn; paths, "
+            "each token's path through the sub-layers.",
             metavar="WHAT",
         ),
     ],
@@ -291,22 +289,22 @@ def inspect(
     ] = (),
     **options: Any,
 ) -> CommandResult:
-    """Measure the effect of each block of a model on a text's tokens, and compare models by it.
+    """Measure and compare the effect of each block of models on a text's tokens.
 
     layers: the L2 distance, the cosine and the angle between each block's input and output, and the
     norms of both: means over tokens, with quartiles (Lan et al. 2020, Fig. 1), computed in the
-    precision of the saved weights. A block that all layers share can be run beyond the model's own
+    precision of the saved weights. A block shared by all layers can run beyond the model's own
     number of layers.
 
     splitting: without a run, the error of one step of each splitting scheme on differential
-    equations whose flows are known (Lu et al. 2019, sec. 3). With runs, how far each layer's step
-    is from following the flows of its own attention and feed-forward network.
+    equations with known flows (Lu et al. 2019, sec. 3). With runs, the deviation of each layer's
+    step from the flows of its own attention and feed-forward network.
 
-    paths: the first tokens of a text as particles, from what enters a model through every sub-layer
-    of its blocks, drawn in the plane in which their states vary most, as in `sublayer inspect paths
-    runs/book --path book.txt --out paths.svg`.
+    paths: the first tokens of a text as particles, from the model's input through every sub-layer
+    of its blocks, drawn in the plane of largest variance of their states, as in `sublayer inspect
+    paths runs/book --path book.txt --out paths.svg`.
     """
     if "beyond" in options and what != "layers":
-        raise ConfigError("--beyond is of inspect layers: leave it out")
+        raise ConfigError("--beyond has no effect outside inspect layers: leave it out")
     result: CommandResult = getattr(inspecting, f"inspect_{what}")(*runs, **options)
     return result

@@ -65,8 +65,8 @@ def predict(
         Sequence[Path],
         Argument(
             "A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
-            "default: lines of standard input, the texts of each divided by tabs. More runs before "
-            "it are an ensemble, whose answers are averaged, with --submission those of one task.",
+            "default: lines of standard input, with tabs between texts. Further runs before it "
+            "form an ensemble with averaged answers (with --submission, runs of one task do).",
             metavar="FILE|RUN",
         ),
     ] = (),
@@ -78,22 +78,22 @@ def predict(
     out: Annotated[
         Path | None,
         Option(
-            "Write to a new file, of the kind that its name says. Default: standard output.",
+            "The new file to write, in the format of its suffix. Default: standard output.",
             metavar="FILE",
         ),
     ] = None,
     submission: Annotated[
         Path | None,
         Option(
-            "Answer the test sets of the runs' suite, and write the submission into a new "
-            "folder, complete: sets that no run answers have the majority's answer.",
+            "The new folder for a complete submission, the runs' answers to their suite's test "
+            "sets; sets without a run get the majority answer.",
             metavar="DIR",
         ),
     ] = None,
     data: Annotated[
         str | None,
         Option(
-            "With --submission, the folder of the tasks' files. Default: that of each run.",
+            "The folder of the tasks' files for --submission. Default: each run's own.",
             metavar="DIR",
             needs="submission",
         ),
@@ -101,7 +101,7 @@ def predict(
     suite: Annotated[
         str | None,
         Option(
-            "With --submission: glue, superglue, squad or race. Default: that of the runs.",
+            "The suite of --submission: glue, superglue, squad or race. Default: the runs' own.",
             metavar="NAME",
             needs="submission",
         ),
@@ -109,28 +109,28 @@ def predict(
     precision: Annotated[
         Literal["float32", "bfloat16"],
         Option(
-            "Precision: bfloat16 is faster where the processor has units for it, and "
-            "rounds probabilities to two or three digits."
+            "The precision: bfloat16 is faster on processors with units for it, and rounds "
+            "probabilities to two or three digits."
         ),
     ] = "float32",
     as_json: Annotated[
         bool,
         Option(
-            "Print each row with its answer as an object of JSON, a line each; with --submission "
-            "one object of the files written.",
+            "Print each row with its answer as JSON, one object per line; with --submission, one "
+            "object about the files written.",
             flag="--json",
         ),
     ] = False,
     **options: Any,
 ) -> CommandResult | None:
-    """Answer rows by a fine-tuned model: the same rows, in order, with the answers beside them.
+    """Answer rows with a fine-tuned model: the same rows in order, with columns of answers added.
 
-    A class has its label and the probability of each, a choice its text and its number, a number
-    itself, a question the part of its passage and where that begins, a written text itself. Columns
-    are found by the names that they had in training, or that the task's fields have. A row without
-    a text is not answered: its added columns stay empty, and it is counted. Without a file each
-    line of standard input is answered as it comes. Several runs of one task answer as one, by the
-    average of their answers.
+    Classes give the label and the probability of each label, choices the text and number of the
+    choice, numbers the number, questions the answer's text and start in the passage, written
+    answers the text. Columns are found by their names in training, or by the names of the task's
+    fields. A row without a text is not answered: its added columns stay empty, and it is counted.
+    Without a file each line of standard input is answered as it arrives. Several runs of one task
+    form an ensemble with averaged answers.
     """
     if submission is not None:
         given = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
@@ -143,9 +143,9 @@ def predict(
     columns = ToldColumns(text or "", text_pair or "", names_among(choices))
     if file is None:
         if out is not None:
-            raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
+            raise ConfigError("--out needs a file of rows: name one, or redirect standard output")
         if columns != ToldColumns():
-            raise ConfigError("lines of standard input have no columns: leave their names out")
+            raise ConfigError("lines of standard input have no columns: leave out the column names")
         _check_one_process("lines of standard input are answered")
     keep_freed_memory()
     dtype = None if precision == "float32" else precision
@@ -169,13 +169,13 @@ def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None
     missing = [file for file in files[:-1] if not file.exists()]
     if missing:
         fault = describe_absence(missing[0])
-        raise CheckpointError(f"{fault}: name runs, and then one file of rows")
+        raise CheckpointError(f"{fault}: name the runs, then one file of rows")
     if len(files) > 1:
         raise ConfigError(
-            f"{files[1]} is more than one file: answer each by itself, or give --submission"
+            f"{files[1]} is a second file: answer one file at a time, or give --submission"
         )
     if files and files[0] != places[-1]:
-        raise ConfigError(f"{files[0]} is a file, and a run follows it: name the runs before it")
+        raise ConfigError(f"{files[0]} is a file before a run: name the runs first")
     return runs, files[0] if files else None
 
 
@@ -216,7 +216,7 @@ def _predict_file(
         kind = kind or asked.kind
         if out is None and kind in ("parquet", "xlsx"):
             named = "Parquet" if kind == "parquet" else "of Excel"
-            raise ConfigError(f"{file} is {named}, which is not printed: give --out, or --json")
+            raise ConfigError(f"{file} is {named} and cannot be printed: give --out, or --json")
         with naming_lost("nothing is written"):
             if world.is_main:
                 _write_answers(answerer, asked, kind, out)
@@ -272,8 +272,8 @@ def _write_answers(
     rows = count(n_rows, "row")
     if n_unanswered:
         note(
-            f"not answered, for a text of theirs is empty: {n_unanswered:,} of {rows}, "
-            f"the first at {first_unanswered}"
+            f"not answered, with an empty text: {n_unanswered:,} of {rows}, the first at "
+            f"{first_unanswered}"
         )
     if n_outside:
         note(f"answered with none of the labels: {n_outside:,} of {rows}")
@@ -296,9 +296,9 @@ def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> None:
-    """Answer lines, each one or several texts divided by tabs, with a line each.
+    """Answer each line, of one or several tab-separated texts, with one line.
 
-    An empty line, or one with other texts than the task's, gets an empty line and a warning. Raises
+    An empty line, or one with the wrong number of texts, gets an empty line and a warning. Raises
     DataError at a line that is not UTF-8, after answering those before.
     """
     from sublayer.objective.supervised.answering import answer_rows
@@ -333,7 +333,7 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
 
 
 def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow":
-    """Read the texts of a line; none, with a warning, if it is empty or has a wrong number."""
+    """Read the texts of a line; none, with a warning, if it is empty or their number is wrong."""
     from sublayer.objective.supervised.answering import given_row
 
     where = f"line {number}"

@@ -1,4 +1,4 @@
-"""Contradictions among the settings of a recipe: each field by field, with its remedy."""
+"""Contradictions among the settings of a recipe, each with its fields and its remedy."""
 
 from typing import Any
 
@@ -42,16 +42,16 @@ from sublayer.tasks.registry import TASKS
 def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) -> None:
     """Raise ConfigError where fields of a model contradict each other, naming them.
 
-    Also where it has fewer rows than ``vocab_size``, the tokenizer's, or fewer positions than
-    ``context``, the training window in tokens.
+    Also where the embedding matrix has fewer rows than the tokenizer's ``vocab_size``, or the model
+    fewer positions than ``context``, the training window in tokens.
     """
     first, last = stacks(model)[0], stacks(model)[-1]
     is_pair = model.kind == "encoder-decoder"
     if _reads_memory(first):
         or_move = ", or give it to model.decoder_block" if is_pair else ""
         raise ConfigError(
-            f"model.block has a cross entry, and in model.kind = {model.kind} it has nothing to "
-            f"attend to: leave it out{or_move}"
+            f"model.block has a cross entry, but a model.kind = {model.kind} has no encoder "
+            f"states to attend to: leave it out{or_move}"
         )
     if is_pair and not _reads_memory(last):
         raise ConfigError(
@@ -80,17 +80,17 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
     if model.positions == "relative":
         if model.relative_buckets % 2:
             raise ConfigError(
-                f"model.relative_buckets = {model.relative_buckets} is odd, and half of them have "
-                "one distance each: give an even number"
+                f"model.relative_buckets = {model.relative_buckets} must be even, since half of "
+                "the buckets hold a single distance each"
             )
         for stack in stacks(model):
             n_exact = n_exact_buckets(model.relative_buckets // (1 if stack.is_causal else 2))
             if model.relative_distance <= n_exact:
                 raise ConfigError(
-                    f"model.relative_distance = {model.relative_distance} is within the {n_exact} "
-                    "exact buckets of a side that model.relative_buckets = "
-                    f"{model.relative_buckets} makes in the {stack.name}: give more than "
-                    f"{n_exact}, or fewer buckets"
+                    f"model.relative_distance = {model.relative_distance} must exceed the "
+                    f"{n_exact} exact buckets per side of model.relative_buckets = "
+                    f"{model.relative_buckets} in the {stack.name}: give more than {n_exact}, or "
+                    "fewer buckets"
                 )
     if model.softmax == "all" and model.d_embed not in (None, model.d_model):
         raise ConfigError(
@@ -120,12 +120,12 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             )
     if model.kind == "lstm" and model.init in ("kaiming", "t5"):
         raise ConfigError(
-            f"model.init = {model.init} draws the maps of attention and of feed-forward networks, "
-            "which a model.kind = lstm has not: give normal, truncated or xavier"
+            f"model.init = {model.init} initializes attention and feed-forward weights, and a "
+            "model.kind = lstm has neither: give normal, truncated or xavier"
         )
     if model.vocab_size is not None and model.vocab_size % model.vocab_multiple:
         raise ConfigError(
-            f"model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "
+            f"model.vocab_size = {model.vocab_size} is not a multiple of model.vocab_multiple = "
             f"{model.vocab_multiple}: leave one of them out"
         )
     if (model.vocab_size or vocab_size) < vocab_size:
@@ -143,7 +143,7 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
 def check_recipe(recipe: Recipe) -> None:
     """Raise ConfigError where tables of a recipe contradict each other, naming the fields.
 
-    Sizes that only the data has are checked when a run resolves them.
+    Sizes known only from the data are checked when a run resolves them.
     """
     model, data, objective, train = recipe.model, recipe.data, recipe.objective, recipe.train
     check_model(model, vocab_size=data.vocab_size or 1, context=data.context)
@@ -157,13 +157,13 @@ def check_recipe(recipe: Recipe) -> None:
         if model.head == "none":
             kind = "transform" if model.kind == "encoder" else "linear"
             raise ConfigError(
-                f"objective.kind = {objective.kind} predicts tokens, for which model.head = none "
-                f"has no head: give model.head={kind}"
+                f"objective.kind = {objective.kind} predicts tokens, but model.head = none has no "
+                f"output head: give model.head={kind}"
             )
         if objective.text != "pairs" and set(source_names(data.corpus)) & set(PARALLEL_CORPORA):
             raise ConfigError(
-                f"data.corpus = {_names(data.corpus)} is translations, which objective.kind = "
-                f"{objective.kind} does not read"
+                f"data.corpus = {_names(data.corpus)} is a translation corpus, which "
+                f"objective.kind = {objective.kind} does not read"
             )
     if isinstance(objective, SupervisedObjective):
         _check_answers(recipe, objective)
@@ -175,8 +175,8 @@ def check_recipe(recipe: Recipe) -> None:
             )
         if (train.evaluate_stride or 0) > data.context:
             raise ConfigError(
-                f"train.evaluate_stride = {train.evaluate_stride} is more than data.context = "
-                f"{data.context}, which would leave tokens out: give a smaller stride"
+                f"train.evaluate_stride = {train.evaluate_stride} exceeds data.context = "
+                f"{data.context} and would skip tokens: give a smaller stride"
             )
         _check_sentences(recipe)
     elif isinstance(objective, MaskedObjective):
@@ -185,7 +185,8 @@ def check_recipe(recipe: Recipe) -> None:
         for name in ("source_language", "target_language"):
             if getattr(data, name) is None:
                 raise ConfigError(
-                    f"objective.kind = translation needs data.{name}: give its code, such as de"
+                    f"objective.kind = translation needs data.{name}: give a language code, such "
+                    "as de"
                 )
         if data.corpus is not None:
             if data.corpus not in PARALLEL_CORPORA:
@@ -195,7 +196,8 @@ def check_recipe(recipe: Recipe) -> None:
                 )
             if data.path or data.source_path or data.target_path:
                 raise ConfigError(
-                    f"data.corpus = {_names(data.corpus)} and a path both name pairs: leave one out"
+                    f"data.corpus = {_names(data.corpus)} and a path both name translation pairs: "
+                    "leave one out"
                 )
         _check_compilation(recipe)
         _check_tokenizer(recipe)
@@ -205,8 +207,8 @@ def check_recipe(recipe: Recipe) -> None:
     n_frozen, freeze = recipe.init.frozen.n_layers, _names(recipe.init.freeze)
     if n_frozen and model.kind == "encoder-decoder":
         raise ConfigError(
-            f"init.freeze = {freeze} names the first blocks of a stack, and model.kind = "
-            "encoder-decoder has two: leave it out, or give init.freeze=embeddings"
+            f"init.freeze = {freeze} names the first blocks of one stack, but model.kind = "
+            "encoder-decoder has two stacks: leave it out, or give init.freeze=embeddings"
         )
     n_there = model.n_layers if recipe.init.layers is None else recipe.init.layers
     if n_frozen > n_there:
@@ -219,18 +221,18 @@ def check_recipe(recipe: Recipe) -> None:
     last = last_of_same_weights(model, n_frozen) if n_frozen else 0
     if last > n_frozen:
         raise ConfigError(
-            f"init.freeze = {freeze}, but later blocks have the same weights (model.share = "
+            f"init.freeze = {freeze}, but later blocks share these weights (model.share = "
             f"{model.share}): give layers:{last}, or leave it out"
         )
     if train.best_by != "last" and not holds_out(data, "valid"):
         raise ConfigError(
-            f"train.best_by = {train.best_by} needs a validation split, of which data.split = "
-            f"{data.split} has none: give train.best_by = last, or a split such as 98/1/1"
+            f"train.best_by = {train.best_by} needs a validation split, but data.split = "
+            f"{data.split} holds none out: give train.best_by = last, or a split such as 98/1/1"
         )
     if train.shard != "none" and train.exact:
         raise ConfigError(
-            f"train.shard = {train.shard} contradicts train.exact = true, which adds up gradients "
-            "of whole copies: leave one of them out"
+            f"train.shard = {train.shard} contradicts train.exact = true, which sums gradients of "
+            "full replicas: leave one of them out"
         )
     if isinstance(objective, SupervisedObjective) and data.task_names[0] in TASKS:
         objective.check_head(TASKS[data.task_names[0]])
@@ -239,14 +241,15 @@ def check_recipe(recipe: Recipe) -> None:
 def check_tables(recipe: Recipe) -> None:
     """Raise ConfigError where fields of one table contradict each other, naming them.
 
-    A recipe that a run wrote was checked as a whole; this refuses one that was edited since.
+    A run's recipe was checked as a whole when it was written; this check refuses one edited since.
     """
     _check_shares(recipe)
     data, train = recipe.data, recipe.train
     n_weighted, corpora = _n_weighted(data), source_names(data.corpus)
     if n_weighted == 1 and None not in (data.path, data.corpus):
         raise ConfigError(
-            "data.path and data.corpus are mixed: give weights to both, {name = weight}, or to none"
+            "data.path and data.corpus form one mixture: give weights to both, {name = weight}, "
+            "or to neither"
         )
     if n_weighted and data.windows == "shuffled":
         raise ConfigError(
@@ -263,13 +266,13 @@ def check_tables(recipe: Recipe) -> None:
         check_sentinels(data.vocab_size, data.sentinels)
     if train.patience is not None and train.best_by == "last":
         raise ConfigError(
-            f"train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
-            "last has none: leave it out, or give train.best_by=loss"
+            f"train.patience = {train.patience} has no effect with train.best_by = last, which "
+            "never compares evaluations: leave it out, or give train.best_by=loss"
         )
 
 
 def _names(value: Any) -> str:
-    """Format a name as it is, and several in a list."""
+    """Format a single name as is, and several as a list."""
     return value if isinstance(value, str) else ", ".join(map(str, value))
 
 
@@ -285,16 +288,16 @@ def _check_sentences(recipe: Recipe) -> None:
     sentences, kind = recipe.data.sentences, recipe.objective.kind
     if sentences != "none":
         raise ConfigError(
-            f"data.sentences = {sentences} contradicts objective.kind = {kind}, which reads the "
-            "text as it is: leave it out"
+            f"data.sentences = {sentences} contradicts objective.kind = {kind}, which reads "
+            "unsplit text: leave it out"
         )
 
 
 def _check_compilation(recipe: Recipe) -> None:
     if recipe.train.compile:
         raise ConfigError(
-            "train.compile = true would compile anew for every shape of a batch, which "
-            f"objective.kind = {recipe.objective.kind} changes from batch to batch: leave it out"
+            "train.compile = true would recompile for every batch shape, and objective.kind = "
+            f"{recipe.objective.kind} changes the shape from batch to batch: leave it out"
         )
 
 
@@ -306,7 +309,8 @@ _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
     "translation": (_WITHOUT_END, "an end of a text and padding", "word-bpe or unigram"),
     "span": (_WITHOUT_END, "an end of a text and padding", "unigram"),
 }
-"""By objective, the tokenizers that lack something which it needs, and those to give."""
+"""By objective: the required special tokens, the tokenizers that lack them, and the
+alternatives."""
 
 
 def _check_tokenizer(recipe: Recipe) -> None:
@@ -315,8 +319,8 @@ def _check_tokenizer(recipe: Recipe) -> None:
     # A start brings its tokenizer.
     if recipe.init.run is None and tokenizer in tokenizers:
         raise ConfigError(
-            f"data.tokenizer = {tokenizer} lacks {what}, which objective.kind = {kind} needs: give "
-            f"{others}, or a file whose vocabulary has them"
+            f"data.tokenizer = {tokenizer} lacks {what}, which objective.kind = {kind} needs: "
+            f"give {others}, or a file with these in its vocabulary"
         )
 
 
@@ -339,45 +343,45 @@ def _check_masks(recipe: Recipe, objective: MaskedObjective) -> None:
     _check_compilation(recipe)
     if objective.pairs == "sentences" and (train.tokens or train.epochs):
         raise ConfigError(
-            "objective.pairs = sentences makes examples far shorter than data.context, by which "
-            "train.tokens and train.epochs are counted: give train.steps"
+            "objective.pairs = sentences makes examples far shorter than data.context, while "
+            "train.tokens and train.epochs count full windows: give train.steps"
         )
     if objective.pairs == "sentences" and train.batch_tokens and _n_weighted(data):
         raise ConfigError(
-            "train.batch_tokens fills steps with pairs of one length, which the weights of "
-            "data.path or data.corpus contradict with objective.pairs = sentences: give "
+            "train.batch_tokens with objective.pairs = sentences fills each step with pairs of "
+            "similar length, which contradicts the weights of data.path or data.corpus: give "
             "train.batch_sequences"
         )
     if data.sentences == "none":
         raise ConfigError(
-            "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose "
-            "or spacy"
+            "objective.kind = masked reads sentences, but data.sentences = none splits none: "
+            "give lines, prose or spacy"
         )
     _check_tokenizer(recipe)
     if data.context < _FEWEST_PAIR_TOKENS:
         raise ConfigError(
-            f"data.context = {data.context} has no room for a pair of texts, which objective.kind "
-            f"= masked reads: give {_FEWEST_PAIR_TOKENS} or more"
+            f"data.context = {data.context} is too short for the pairs of texts of objective.kind "
+            f"= masked: give {_FEWEST_PAIR_TOKENS} or more"
         )
     if objective.sentence != "none" and recipe.model.sentence_classes == 0:
         raise ConfigError(
-            f"objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 "
-            "has none, give 2"
+            f"objective.sentence = {objective.sentence} needs a sentence head, but "
+            "model.sentence_classes = 0: give 2"
         )
     if objective.pairs == "sentences" and objective.sentence == "sop":
         raise ConfigError(
-            "objective.pairs = sentences pairs what follows and what does not, not "
-            "objective.sentence = sop"
+            "objective.pairs = sentences makes next-sentence pairs, not the sentence-order pairs "
+            "of objective.sentence = sop"
         )
     if objective.sentence == "none" and objective.single_sentence == "negative":
         raise ConfigError(
-            "objective.single_sentence = negative makes labels, which objective.sentence = none "
-            "has no use for"
+            "objective.single_sentence = negative makes labels that objective.sentence = none "
+            "does not use"
         )
     if data.sentinels and data.tokenizer == "unigram":
         raise ConfigError(
-            f"data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, without "
-            "[CLS] and [MASK], which objective.kind = masked needs: leave it out"
+            f"data.sentinels = {data.sentinels} gives data.tokenizer = unigram the ids of T5, "
+            "which lack the [CLS] and [MASK] of objective.kind = masked: leave it out"
         )
 
 
@@ -387,27 +391,27 @@ def _check_spans(recipe: Recipe, objective: SpanObjective) -> None:
     longest = noise.raw(objective, data.context)
     if (objective.raw_length or 0) > longest:
         raise ConfigError(
-            f"objective.raw_length = {objective.raw_length} makes inputs longer than data.context "
-            f"= {data.context}: give at most {longest}"
+            f"objective.raw_length = {objective.raw_length} makes inputs exceed data.context = "
+            f"{data.context}: give at most {longest}"
         )
     _check_sentences(recipe)
     if data.boundaries == "respect" and data.windows == "random":
         raise ConfigError(
-            "data.boundaries = respect cuts each document from its start, which data.windows = "
-            "random does not: give shuffled"
+            "data.boundaries = respect cuts each document from its start, but data.windows = "
+            "random starts anywhere: give shuffled"
         )
     raw = objective.raw_length or longest
     length = noise.target(objective, raw)
     if objective.target_length not in (None, length) and not noise.cuts_targets:
         raise ConfigError(
-            f"objective.target_length = {objective.target_length} is not what objective.noise = "
-            f"{objective.noise} makes of {raw} tokens, {length}: leave it out"
+            f"objective.target_length = {objective.target_length} differs from the length that "
+            f"objective.noise = {objective.noise} makes of {raw} tokens, {length}: leave it out"
         )
     keeps_lengths = objective.noise == "spans" and data.boundaries != "respect"
     if recipe.train.compile and not keeps_lengths:
         raise ConfigError(
-            "train.compile = true would compile anew for every pair of lengths, which only "
-            "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out"
+            "train.compile = true would recompile for every pair of lengths, and only "
+            "objective.noise = spans with data.boundaries = ignore keeps them fixed: leave it out"
         )
     _check_tokenizer(recipe)
     # A file may have some.
@@ -420,11 +424,11 @@ def _check_spans(recipe: Recipe, objective: SpanObjective) -> None:
     if data.tokenizer != "unigram":
         raise ConfigError(
             f"data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
-            f"{objective.noise} takes: give unigram, and data.sentinels = {enough}"
+            f"{objective.noise} needs: give unigram, and data.sentinels = {enough}"
         )
     raise ConfigError(
-        f"data.sentinels = {data.sentinels} is fewer than objective.noise = {objective.noise} "
-        f"takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a smaller "
+        f"data.sentinels = {data.sentinels} is too few: objective.noise = {objective.noise} uses "
+        f"{needed} in pieces of {raw} tokens; give {enough}, or longer spans or a smaller "
         "data.context"
     )
 
@@ -435,8 +439,8 @@ def _check_answers(recipe: Recipe, objective: SupervisedObjective) -> None:
     if model.kind not in kinds:
         fitting = next(name for name, able in KINDS.items() if model.kind in able)
         raise ConfigError(
-            f"objective.format = {objective.format} is read by a model.kind = "
-            f"{' or '.join(kinds)}, not {model.kind}: give objective.format={fitting}"
+            f"objective.format = {objective.format} needs a model.kind = {' or '.join(kinds)}, "
+            f"not {model.kind}: give objective.format={fitting}"
         )
     if data.tasks is None:
         raise ConfigError(
@@ -448,53 +452,52 @@ def _check_answers(recipe: Recipe, objective: SupervisedObjective) -> None:
     tasks, is_text = _names(data.task_names), objective.format == "text"
     if len(data.task_names) > 1 and not is_text:
         raise ConfigError(
-            f"data.tasks = {tasks} is a mixture, which objective.format = {objective.format} has "
-            "no one head for: name one task, or give objective.format=text"
+            f"data.tasks = {tasks} is a mixture, but objective.format = {objective.format} has "
+            "one head for one task: name one task, or give objective.format=text"
         )
     if data.size_limit is not None and (isinstance(data.tasks, dict) or len(data.task_names) == 1):
         raise ConfigError(
-            f"data.size_limit = {data.size_limit} limits the sizes by which the tasks of a mixture "
-            f"are drawn, and data.tasks = {tasks} is one task or has weights: leave it out"
+            f"data.size_limit = {data.size_limit} limits the sizes that weight the tasks of a "
+            f"mixture, but data.tasks = {tasks} is one task or has weights: leave it out"
         )
     asked = task_of(data.task_names[0], data.columns).kind
     if asked == "span" and objective.format == "traversal":
         raise ConfigError(
-            f"data.tasks = {tasks} asks for a part of a passage, of which objective.format = "
-            "traversal, whose tokens see only what is before them, knows no end: give "
-            "objective.format=text, or start from an encoder"
+            f"data.tasks = {tasks} asks for spans of a passage, which objective.format = "
+            "traversal cannot mark with its left-to-right attention: give objective.format=text, "
+            "or start from an encoder"
         )
     if asked == "text" and not is_text:
         raise ConfigError(
-            "data.columns has a target, a text to be written, which objective.format = "
-            f"{objective.format} does not: give objective.format=text, with a T5 or a decoder"
+            "data.columns has a target, a text to write, but objective.format = "
+            f"{objective.format} writes none: give objective.format=text, with a T5 or a decoder"
         )
     if asked == "text" and objective.answer == "rank":
         raise ConfigError(
-            "objective.answer = rank chooses among labels, and a target is a text that is written: "
-            "leave it out"
+            "objective.answer = rank chooses among labels, but a target is free text: leave it out"
         )
     if model.head == "none" and (is_text or objective.language_weight > 0):
         raise ConfigError(
-            f"model.head = none predicts no tokens, which objective.format = {objective.format} "
-            f"with objective.language_weight = {objective.language_weight:g} asks for: start from "
-            "a model with a head, or leave out the weight"
+            f"model.head = none predicts no tokens, but objective.format = {objective.format} "
+            f"with objective.language_weight = {objective.language_weight:g} needs token "
+            "predictions: start from a model with a head, or leave out the weight"
         )
     if asked == "span" and objective.zero_head:
         raise ConfigError(
-            "objective.zero_head = true is for a head of labels, choices or numbers, and "
+            "objective.zero_head = true applies to a head for labels, choices or numbers, but "
             f"data.tasks = {tasks} asks for spans: leave it out"
         )
     if not is_text and data.context <= MARKS:
         raise ConfigError(
-            f"data.context = {data.context} has no room for texts between their marks: give "
-            f"{MARKS + 1} or more"
+            f"data.context = {data.context} is too short for texts between their special tokens: "
+            f"give {MARKS + 1} or more"
         )
     is_one_row = is_text and model.kind != "encoder-decoder"
     if is_one_row and data.context <= objective.target_length + 1:
         raise ConfigError(
             f"objective.target_length = {objective.target_length} leaves no room for an input in "
             f"data.context = {data.context}: give objective.target_length={data.context // 2} or "
-            "less, or a model of a longer context"
+            "less, or a model with a longer context"
         )
     _check_compilation(recipe)
 

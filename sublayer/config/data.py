@@ -69,7 +69,7 @@ def source_names(sources: Sources | None) -> tuple[str, ...]:
 def check_weights(sources: Sources | None, field: str = "data.path or data.corpus") -> None:
     """Raise ConfigError for an empty list of sources or a wrong weight; ``field`` has them."""
     if sources is not None and not sources:
-        raise ConfigError(f"{field}: a list of texts or tasks is empty; name one")
+        raise ConfigError(f"{field}: the list of texts or tasks is empty: name at least one")
     for name, weight in sources.items() if isinstance(sources, dict) else ():
         if not (math.isfinite(weight) and 0 < weight <= LARGEST_FACTOR):
             raise ConfigError(
@@ -133,8 +133,8 @@ def check_watched(watch: Watched) -> None:
         elif not _NAME.fullmatch(name) or name in _SPLITS or not watch[name]:
             raise ConfigError(
                 f"data.watch: {name[:LONGEST_WORD]!r} = {watch[name][:LONGEST_WORD]!r} must be a "
-                "path, under a name of letters, digits, '.', '_' and '-', at most 40, that is not "
-                f"a split's ({', '.join(_SPLITS)})"
+                "path, with a name of at most 40 letters, digits, '.', '_' and '-' other than a "
+                f"split's ({', '.join(_SPLITS)})"
             )
     if len(set(watch)) != len(watch):
         raise ConfigError("data.watch names a corpus twice: leave one out")
@@ -198,8 +198,9 @@ def check_sentinels(vocab_size: int, sentinels: int) -> None:
     least = sentinels + _N_SPECIAL + 1
     if sentinels and vocab_size < least:
         raise ConfigError(
-            f"data.vocab_size = {vocab_size} is filled by data.sentinels = {sentinels} and "
-            f"{_N_SPECIAL} special ids: give at least {least}, and room for the text's characters"
+            f"data.vocab_size = {vocab_size} leaves no room beside data.sentinels = {sentinels} "
+            f"and {_N_SPECIAL} special ids: give at least {least}, plus room for the text's "
+            "characters"
         )
 
 
@@ -236,7 +237,9 @@ def check_tasks(tasks: Sources | None) -> None:
     check_weights(tasks, "data.tasks")
     names = source_names(tasks)
     if NAME in names and len(names) > 1:
-        raise ConfigError(f"data.tasks = {NAME}, a table of your own, stands in no mixture: alone")
+        raise ConfigError(
+            f"data.tasks = {NAME}, a table of your own, cannot be part of a mixture: give it alone"
+        )
     for name in names:
         _check_known("data.tasks", name, (*TASKS, NAME))
 
@@ -532,8 +535,8 @@ class DataConfig(PairFields, TaskFields, TextFields):
 
 
 NO_TEST = (
-    "holds out no test split, which a comparison scores: "
-    "give data.split = 98/1/1, or data.test_path"
+    "holds out no test split for the comparison to score: give data.split = 98/1/1, or "
+    "data.test_path"
 )
 
 

@@ -94,7 +94,7 @@ def load_preset(
     names = preset_names()
     if name not in names:
         raise ConfigError(
-            f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, names)}; there are "
+            f"{name[:LONGEST_WORD]!r} is not a preset{nearest_hint(name, names)}; there are "
             f"{', '.join(names)}"
         )
     content = _read_preset(name)
@@ -103,7 +103,7 @@ def load_preset(
         fitting = [stem for stem in names if _read_preset(stem).get("format", format_) == format_]
         raise ConfigError(
             f"preset {name} is for objective.format = {required} (a model.kind = "
-            f"{' or '.join(KINDS[required])}), and this is {format_}: give {' or '.join(fitting)}"
+            f"{' or '.join(KINDS[required])}), not {format_}: give {' or '.join(fitting)}"
         )
     tables = _tables(name, content, format_, tasks, is_imported=is_imported)
     differs = [line for table in tables for line in table.get("differs", [])]
@@ -279,7 +279,7 @@ def load_finetune(
     objective = loaded.recipe.objective
     if not isinstance(objective, SupervisedObjective):
         raise ConfigError(
-            f"objective.kind = {objective.kind} answers no task: leave it out, or train it by "
+            f"objective.kind = {objective.kind} answers no task: leave it out, or train with "
             "`sublayer train`"
         )
     # Settings of a pre-training's text have no effect here, which is no news.
@@ -323,8 +323,8 @@ def kind_of(source: str | LoadedRecipe) -> str:
         return kinds[-1] if kinds else ModelConfig().kind
     if (start := read_start(source)) is None:
         raise ConfigError(
-            f"{as_typed(source)} is no run, no imported folder and no recipe: name what to start "
-            f"from (`sublayer runs` lists runs){describe_runs_within(source)}"
+            f"{as_typed(source)} is not a run, an imported folder or a recipe: name a model to "
+            f"start from (`sublayer runs` lists runs){describe_runs_within(source)}"
         )
     return start.model.kind
 
@@ -338,8 +338,8 @@ def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
     kind = kind_of(source)
     if writes and kind == "encoder":
         raise ConfigError(
-            f"{_named(source)} is an encoder, which writes no text: start from a T5 or a decoder, "
-            "or name classes (--label) or parts of the text (--answer)"
+            f"{_named(source)} is an encoder and cannot write text: start from a T5 or a decoder, "
+            "or name classes (--label) or spans of the text (--answer)"
         )
     if kind not in _FORMATS:
         raise ConfigError(f"a model.kind = {kind} answers no task")

@@ -167,7 +167,7 @@ def check_keys(layer: Layer) -> None:
         if near := nearest_key(key):
             hint = f"did you mean {near}?"
         elif table in TABLES:
-            hint = f"`sublayer fields {table}` lists those of [{table}]"
+            hint = f"`sublayer fields {table}` lists the fields of [{table}]"
         fault = f"{name} is not a field: {hint}"
         if key in RENAMED:
             fault = f"{name} is now called {RENAMED[key]}: write that"
@@ -313,7 +313,7 @@ def find_source(source: str, folder: Path = Path()) -> RecipeSource:
         raise ConfigError(
             f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
         )
-    hint = "`sublayer recipes` and `sublayer runs` list those that there are"
+    hint = "`sublayer recipes` and `sublayer runs` list them"
     if near := nearest(source, shipped_recipes()):
         hint = f"did you mean {near}?"
     raise ConfigError(f"{show(source)} is not a recipe, a .toml file or a run: {hint}")
@@ -332,7 +332,7 @@ def read_layers(source: RecipeSource) -> list[Layer]:
         origin, path = next_source.origin, resolved(next_source.path)
         if path in seen:
             raise ConfigError(
-                f"extends = {show(next_source.name)} goes in a circle ({source.origin})"
+                f"extends = {show(next_source.name)} forms a circle of recipes ({source.origin})"
             )
         seen.append(path)
         table = read_toml(next_source.path)
@@ -375,7 +375,7 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
         elif name in TABLES or isinstance(content, dict):
             hint = f": write [{name}]" if name in TABLES else nearest_hint(name, TABLES)
             raise ConfigError(
-                f"{name} = {show(content)} is not a table of a recipe: those are "
+                f"{name} = {show(content)} is not a table of a recipe: the tables are "
                 f"{', '.join(f'[{heading}]' for heading in TABLES)}{hint} ({origin})"
             )
         elif name not in FILE_ONLY:

@@ -487,9 +487,9 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     kind, objective = recipe.model.kind, recipe.objective
     if start is not None and start.model.kind == kind and not objective.trains_kind(kind):
         raise ConfigError(
-            f"init.run = {start.run} is a model of another kind ({kind}) than the recipe trains "
-            f"({' or '.join(objective.model_kinds)}, objective.kind = {objective.kind}): start "
-            "from one of that kind, or leave out init.run"
+            f"init.run = {start.run} has model.kind = {kind}, but the recipe trains another kind "
+            f"of model ({' or '.join(objective.model_kinds)}, objective.kind = {objective.kind}): "
+            "start from a model of that kind, or leave out init.run"
         )
     check_recipe(recipe)
     if recipe.train.steps is not None:
@@ -511,8 +511,8 @@ def _describe_start(start: Start, replaced: Mapping[str, Any], recipe: Recipe) -
             kept = "model, tokenizer and text"
         names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
         changed += _changes("data", start.data, recipe.data, names)
-    but = f", but for {', '.join(changed)}" if changed else ""
-    lines = [f"starts from {start.run}, whose {kept} it keeps{but}"]
+    but = f", except {', '.join(changed)}" if changed else ""
+    lines = [f"starts from {start.run} and keeps its {kept}{but}"]
     texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
     named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
     instead = []
@@ -525,5 +525,5 @@ def _describe_start(start: Start, replaced: Mapping[str, Any], recipe: Recipe) -
             old = setting_in_words(key, value) if is_named else show_path(value)
             instead.append(f"{given} instead of {old}")
     if instead:
-        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
+        lines.append(f"from {start.run}, not from the recipe: {', '.join(instead)}")
     return lines

@@ -88,7 +88,7 @@ def check_choice(prefix: str, kind: str, value: str, choices: Iterable[str]) -> 
     names = [*choices]
     if value not in names:
         raise ConfigError(
-            f"{prefix}{value} is no {kind}{nearest_hint(value, names)}: there are "
+            f"{prefix}{value} is not a {kind}{nearest_hint(value, names)}: there are "
             f"{', '.join(filter(None, names)) or 'none'}"
         )
 
@@ -197,13 +197,13 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
             key += f"{between}{step}"
     if detail["type"] == "extra_forbidden":
         fields = [name for model in alternatives(holder) for name in model.model_fields]
-        return f"{key} is no setting of it{nearest_hint(str(steps[-1]), fields)}"
+        return f"{key} is not one of its settings{nearest_hint(str(steps[-1]), fields)}"
     if detail["type"] == "missing":
         return f"{key} is missing"
     if value in ("", [], {}):
         return f"{key} is empty"
     if detail["type"] == "list_type" and isinstance(value, Mapping):
-        return f"{key} is one table: write [[{steps[-1]}]], of which there may be several"
+        return f"{key} must be an array of tables: write [[{steps[-1]}]]"
     return field_problem(detail, key, inner, value)
 
 

@@ -242,7 +242,7 @@ def parse_block(
             )
         block = BLOCKS[block]
     if not block:
-        raise ConfigError(f"{field} is an empty list; give at least one of attention, ffn")
+        raise ConfigError(f"{field} is an empty list: give at least one of attention, ffn")
     if len(block) > MOST_ENTRIES:
         raise ConfigError(f"{field} has {len(block):,} entries: give at most {MOST_ENTRIES}")
     written = {name: kind for name, kind in SUBLAYERS.items() if not kind.is_recurrent}
@@ -260,8 +260,8 @@ def parse_block(
         if name not in written or not is_variant or not is_step:
             able = [candidate for candidate, kind in written.items() if kind.has_variants]
             raise ConfigError(
-                f"{field} entry {text[:80]!r} is not name[:variant][*step]: the name is one of "
-                f"{', '.join(written)}; only {' or '.join(able)} takes a variant, one of "
+                f"{field} entry {text[:80]!r} is not name[:variant][*step]: the name must be one "
+                f"of {', '.join(written)}; only {' or '.join(able)} takes a variant, one of "
                 f"{', '.join(FFNS)}; the step, a number, must be finite and not 0, at most "
                 f"{LARGEST_FACTOR:,.0f}"
             )

@@ -471,8 +471,8 @@ class SupervisedObjective(ObjectiveTable):
         """
         if self.logistic and not (task.kind == "classes" and len(task.labels) == 2):
             raise ConfigError(
-                "objective.logistic = true is for a task of two labels, which data.tasks = "
-                f"{task.name} is not: leave it out"
+                "objective.logistic = true needs a task with two labels, and data.tasks = "
+                f"{task.name} is none: leave it out"
             )
 
     def trains_kind(self, kind: str) -> bool:

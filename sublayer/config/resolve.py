@@ -415,13 +415,13 @@ def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:
             name, size = "train.batch_tokens", n_processes * recipe.data.context
             given = f"{recipe.train.batch_tokens}, {count(sequences, 'window')},"
         raise ConfigError(
-            f"{name} = {given} is less than the {n_processes} processes: start fewer, or give "
+            f"{name} = {given} is too small for {n_processes} processes: start fewer, or give "
             f"{name}={size} or more"
         )
     n_parts = train.n_micro_batches
     if train.exact and n_parts < n_processes:
         raise ConfigError(
-            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, less than the "
+            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, too few for "
             f"{n_processes} processes: start fewer, or give "
             f"train.micro_batch_sequences={sequences // n_processes}"
         )

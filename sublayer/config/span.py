@@ -90,17 +90,17 @@ class _SpanNoise(Noise):
         spans = _reserved(settings, max(raw, 0))
         if raw < 2 or spans.n_spans < 1:
             raise ConfigError(
-                f"data.context = {context} has no room for a span: of {max(raw, 0)} tokens, "
+                f"data.context = {context} is too short for a span: of {max(raw, 0)} tokens, "
                 f"objective.noise_density = {settings.noise_density:g} makes {spans.n_noise} "
-                f"noise, at most half of objective.mean_span = {settings.mean_span:g}; give a "
-                "longer context, a greater density or a shorter span"
+                f"noise tokens, at most half of objective.mean_span = {settings.mean_span:g}; "
+                "give a longer context, a greater density or a shorter span"
             )
         n_kept = raw - spans.n_noise
         if spans.n_spans > min(spans.n_noise, n_kept):
             raise ConfigError(
                 f"objective.mean_span = {settings.mean_span:g} divides {spans.n_noise} noise "
-                f"tokens into {spans.n_spans} spans, between which there are {n_kept} tokens: give "
-                "longer spans or a lower objective.noise_density"
+                f"tokens into {spans.n_spans} spans, more than the {n_kept} remaining tokens can "
+                "separate: give longer spans or a lower objective.noise_density"
             )
         if settings.noise_density == 0.5 and self.target(settings, raw) > context:
             # As released: half noise would give targets of one more than the input.

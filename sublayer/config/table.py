@@ -61,9 +61,9 @@ def text_problem(text: str) -> str | None:
     if len(text) > LONGEST_TEXT:
         return f"has {len(text):,} characters: give at most {LONGEST_TEXT:,}"
     if "\0" in text:
-        return "has a null character, which no text or path has: leave it out"
+        return "contains a null character: leave it out"
     if any("\ud800" <= character <= "\udfff" for character in text):
-        return "is not UTF-8: write it, or rename the file, in characters that are"
+        return "is not valid UTF-8: write the text, or rename the file, in valid UTF-8"
     return None
 
 

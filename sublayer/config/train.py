@@ -84,7 +84,7 @@ def check_probes(probes: Probes) -> None:
     check_names(list(probes), "train.probes: ")
     for name, folder in probe_folders(probes).items():
         if folder == "":
-            raise ConfigError(f"train.probes: {name} names no folder: give that of its files")
+            raise ConfigError(f"train.probes: {name} names no folder: give the folder of its files")
 
 
 if TYPE_CHECKING:
