@@ -224,8 +224,7 @@ def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
 
 
 class Command(TyperCommand):
-    """A command that shows metavars as argument names and refuses repeated single-valued
-    options."""
+    """A command whose help names arguments by metavar; single-valued options are given once."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options of the command."""

@@ -73,8 +73,8 @@ _ADVICE = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only: choose another folder",
-    errno.EISDIR: "is a folder: name a file",
-    errno.ENOTDIR: "is a file: name a folder",
+    errno.EISDIR: "a file is needed, not a folder",
+    errno.ENOTDIR: "a folder is needed, not a file",
 }
 
 

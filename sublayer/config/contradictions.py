@@ -309,8 +309,7 @@ _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
     "translation": (_WITHOUT_END, "an end of a text and padding", "word-bpe or unigram"),
     "span": (_WITHOUT_END, "an end of a text and padding", "unigram"),
 }
-"""By objective: the required special tokens, the tokenizers that lack them, and the
-alternatives."""
+"""By objective: the tokenizers that lack special tokens, these tokens, and the alternatives."""
 
 
 def _check_tokenizer(recipe: Recipe) -> None:

@@ -46,7 +46,7 @@ CORPORA = (
 )
 """How each is read is in ``CORPORA`` of ``sublayer/data/corpora.py``, by its name."""
 PUBLISHED_SPLITS = ("enwik8", "text8", "lm1b", "c4")
-"""Corpora whose split their publishers fix, or the papers that use them."""
+"""Corpora with a split fixed by their publishers or by papers."""
 RECORD_CORPORA = ("wikipedia", "bookcorpus", "c4")
 """Corpora that are read as ``data.documents`` says."""
 PARALLEL_CORPORA = ("iwslt14", "wmt14")
@@ -54,11 +54,11 @@ PARALLEL_CORPORA = ("iwslt14", "wmt14")
 VOCABULARY_CORPORA = ("wikipedia", "bookcorpus", "c4")
 """English corpora that ALBERT's, BERT's, Macaron BERT's and T5's vocabularies were trained on."""
 HUB = "hub:"
-"""Prefix of a data set of the Hugging Face hub, where a path could stand."""
+"""Prefix of a data set of the Hugging Face hub, in place of a path."""
 
 
 def source_names(sources: Sources | None) -> tuple[str, ...]:
-    """Return the names in ``data.path`` or ``data.corpus``, whichever way they are written."""
+    """Return the names in ``data.path`` or ``data.corpus``, in any of their forms."""
     if sources is None:
         return ()
     if isinstance(sources, str):
@@ -87,7 +87,7 @@ def _check_known(key: str, name: str, known: Collection[str], more: str = "") ->
 
 
 def check_corpora(corpus: Sources | None) -> None:
-    """Raise ConfigError for the first name in ``data.corpus`` that no corpus has."""
+    """Raise ConfigError for the first unknown name in ``data.corpus``."""
     for name in source_names(corpus):
         _check_known("data.corpus", name, (*CORPORA, *PARALLEL_CORPORA))
 
@@ -95,7 +95,7 @@ def check_corpora(corpus: Sources | None) -> None:
 DEFAULT_SPLIT = "90/5/5"
 _N_SHARES = 3
 _SHARE = re.compile(r"[0-9]{1,3}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
-"""Plain decimals: the power of ten of a share such as 1e999999999 would be written out."""
+"""Plain decimals only: a Fraction writes out the power of ten of a share such as 1e999999999."""
 
 
 def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
@@ -119,13 +119,13 @@ Watched = List | dict[str, str]
 """Corpora by name, or the path of each name."""
 
 WATCHED = {"squad-dev": "squad", "race-dev": "race", INTRINSIC: "intrinsic"}
-"""Corpora that can be watched, and what their scores are called by; the last is the first two."""
+"""Watchable corpora, each with the name of its scores; the last one joins the first two."""
 _SPLITS = ("train", "valid", "test")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 def check_watched(watch: Watched) -> None:
-    """Raise ConfigError for entries that are no corpus and no path, or cannot name metrics."""
+    """Raise ConfigError for entries that are neither corpus nor path, or cannot name metrics."""
     for name in watch:
         if not isinstance(watch, dict):
             hint = "; a text of your own is {name = path}"
@@ -163,15 +163,15 @@ CODES_SUFFIXES, CODES_NAMES = (".codes", ".code", ".bpe"), ("codes", "code", "bp
 TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 """Of a tokenizer's file: the tokenizers library's or ours, SentencePiece's, BERT's vocabulary."""
 TRAINED_TOKENIZERS = tuple(name for name in TOKENIZERS if name != "bytes")
-"""Those that learn their vocabulary from the training split."""
+"""Tokenizers that learn their vocabulary from the training split."""
 
 LETTERED_TOKENIZERS = ("unigram", "wordpiece", "moses-bpe")
-"""Those that are trained with or without marks and capitals."""
+"""Tokenizers trained with or without accents and capitals."""
 
 Normalization = Literal["published", "transformers"]
 """The text rules of GPT-1's tokenizer."""
 MARKED_TOKENIZERS = ("bpe", "unigram", "wordpiece")
-"""Those that are trained with special tokens that a text may name."""
+"""Tokenizers trained with special tokens that a text may name."""
 SpecialTokens = Literal["tokens", "text"]
 """Meaning of the marks of special tokens in a text."""
 GPT1_SUFFIXES = (".json", ".bpe")
@@ -287,39 +287,38 @@ class PairFields(Table):
     target_field: str | None = of_pairs(None, derived="target_language")
     """The field of pairs that holds the translation."""
     moses: Literal["none", "tokenize", "normalize"] = of_pairs("none")
-    """Moses' rules before the vocabulary sees a text: none; words divided from punctuation;
-    after punctuation was made plain and what cannot be printed dropped. Translations are put
-    together again."""
+    """Moses' preprocessing before the vocabulary: none; tokenize, words split from punctuation; or
+    normalize, the same after punctuation normalization and removal of unprintable characters.
+    Translations are detokenized."""
     moses_hyphens: bool = of_pairs(False, needs={"moses": ("tokenize", "normalize")})
-    """Division of words at hyphens."""
+    """Splitting of words at hyphens."""
     moses_escapes: bool = of_pairs(False, needs={"moses": ("tokenize", "normalize")})
-    """Writing of & | < > ' " [ ] as entities, & as &amp;, before the vocabulary, the default of
-    Moses' tokenizer. Translations are text again."""
+    """Escaping of & | < > ' " [ ] as entities, & as &amp;, before the vocabulary, the default of
+    Moses' tokenizer. Translations are unescaped."""
     lowercase: bool | None = field(False, when=("letters",))
-    """Lowercasing: of pairs in both languages, of any other text by a trained vocabulary of
-    unigram, wordpiece or moses-bpe; default: as published, and none with sentinels (T5's)."""
+    """Lowercasing of pairs in both languages, or of other text by a trained unigram, wordpiece or
+    moses-bpe vocabulary; default: as published, and none with sentinels (T5)."""
     max_words: int | None = of_pairs(
         None, unit="words", derived="no limit", ge=1, le=LONGEST_WINDOW
     )
-    """Pairs with a longer side are left out of training."""
+    """Longest side of a training pair; longer pairs are left out."""
     max_words_ratio: float | None = of_pairs(None, derived="no limit", gt=1.0, le=LARGEST_FACTOR)
-    """Pairs of which one side has more than so many times the other's words are left out of
-    training."""
+    """Largest ratio of the word counts of a training pair's sides; other pairs are left out."""
     batch_order: Literal["anew", "once"] = of_pairs("anew")
-    """anew: batches of pairs are made in every epoch, sorted by the longer side; once: made
-    before the first, sorted by the source's length and then the target's, and their order
-    shuffled in every epoch (fairseq)."""
+    """Order of batches of pairs: anew, rebuilt every epoch, sorted by the longer side; once, built
+    before the first epoch, sorted by source length, then target length, and shuffled as batches
+    every epoch (fairseq)."""
 
     @property
     def is_parallel(self) -> bool:
-        """Return whether the text is pairs of a text and its translation."""
+        """Return whether the text consists of translation pairs."""
         return self.source_language is not None
 
 
 def pair_fields(data: PairFields) -> tuple[str, str]:
-    """Return the fields of records that hold a text and its translation.
+    """Return the record fields that hold a text and its translation.
 
-    They are named as the languages are, unless ``data`` says otherwise. The text is pairs.
+    The fields have the names of the languages, unless ``data`` names others. The text is pairs.
     """
     assert data.source_language is not None, "the text is pairs"
     assert data.target_language is not None, "the text is pairs"
@@ -332,33 +331,33 @@ DEFAULT_HELD_OUT = 0.1
 
 
 class TaskFields(Table):
-    """The tasks of a model that answers, or the columns of a table of one's own."""
+    """The tasks of a model that answers, or the columns of a custom table."""
 
     tasks: Annotated[Sources | None, checked_by(check_tasks)] = of_tasks(None)
-    """Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or
-    {name = weight}; a mixture without weights draws each by its size. `sublayer tasks` lists
-    them. Or table: one of your own, which path names."""
+    """Tasks to fine-tune on, with their files in the folder of path: one, a list, or {name =
+    weight}; a mixture without weights draws each in proportion to its size. `sublayer tasks` lists
+    them. Or table, for a table of your own at path."""
     size_limit: int | None = of_tasks(None, unit="examples", ge=1, le=MOST_WINDOWS)
-    """In a mixture by size, a task of more training examples is drawn as if it had so many (T5's
-    artificial data set size limit)."""
+    """Cap on a task's training examples in a mixture weighted by size (T5's artificial data set
+    size limit)."""
     train_examples: int | None = of_tasks(None, unit="examples", ge=2, le=MOST_WINDOWS)
-    """Train on so many of each task's training examples, the same for all seeds, and more of
-    them with more; held-out examples are not among them."""
+    """Number of each task's training examples to train on, the same for all seeds; a larger number
+    includes the examples of a smaller one, and held-out examples never count."""
     columns: Annotated[OwnColumns, checked_by(partial(table_of, ""))] | None = field(
         None, when=("tasks", "own-table")
     )
     """Roles of the columns of a table of your own: text; text_pair, a second text, or the question
-    about it; label, the class, or number, a label that is one; choices, a list of columns, of which
-    label says the right one; answer, a part of the text, and answer_start, where it begins; target,
-    a text to write; group, a document's rows, which stay together; id."""
+    about it; label, the class, or number, a numeric label; choices, a list of columns, with the
+    right one in label; answer, a span of the text, and answer_start, its start; target, a text to
+    write; group, the document or author, to keep its rows together; id."""
     select: Literal["held-out", "dev", "dev-mismatched", "parts"] = of_tasks("held-out")
-    """Examples that choose the checkpoint: some held out of the training part, or the published
-    development set, as in the papers, which is then scored too; of MNLI the matched one, and
-    dev-mismatched the other. parts: of a table in three files (train, dev, test) dev chooses, and
-    test is scored, as finetune has it."""
+    """Examples that select the checkpoint: some held out of the training set, or the published
+    development set, as in the papers, which is then scored too; for MNLI the matched one, or
+    dev-mismatched. parts: in a table of three files (train, dev, test), dev selects and test is
+    scored, as in finetune."""
     score_on: Literal["dev", "test"] | None = of_tasks(None, derived="dev")
-    """Published examples that are scored in the end: the development set, or the test set, where it
-    has labels, as RACE's, SNLI's, SciTail's and Story Cloze's."""
+    """Published examples scored at the end: the development set, or the test set where it has
+    labels, as for RACE, SNLI, SciTail and Story Cloze."""
     held_out: float = of_tasks(
         DEFAULT_HELD_OUT,
         unit="share of examples",
@@ -366,7 +365,7 @@ class TaskFields(Table):
         gt=0.0,
         le=0.5,
     )
-    """Share of the training part that is held out; at most 2,000 examples."""
+    """Held-out share of the training set; at most 2,000 examples."""
 
     @property
     def task_names(self) -> tuple[str, ...]:
@@ -379,35 +378,32 @@ SentenceRule = Literal["none", "lines", "prose", "spacy"]
 
 
 class TextFields(Table):
-    """A text by its paths or its name, how it is read and divided."""
+    """A text by paths or name, its reading and its split."""
 
     path: Annotated[Sources | None, checked_by(check_weights)] = None
     """Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a list; or
     {path = weight}. The files of a folder or a glob are documents; each entry of a list is split
-    on its own. hub:owner/name, with :config and @split, is a data set of the Hugging Face hub."""
+    separately. hub:owner/name, with :config and @split, is a data set of the Hugging Face hub."""
     corpus: Annotated[Sources | None, checked_by(check_weights), checked_by(check_corpora)] = field(
         None, when=("all-text",)
     )
     """Named text: python (the prose of the running Python installation), enwik8, text8, lm1b,
-    wikipedia, bookcorpus, c4; a list; or {name = weight}. Given together with path they are
-    mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that path names. Of
-    translations: iwslt14, wmt14."""
+    wikipedia, bookcorpus, c4; a list; or {name = weight}. Given together with path they are mixed.
+    albert-intrinsic is the passages of the SQuAD and RACE files of path. Translations: iwslt14,
+    wmt14."""
     documents: DocumentRule | None = field(
         None,
-        derived=(
-            "each file; each row of what is Parquet by its suffix, or on the hub; "
-            "a corpus has its own"
-        ),
+        derived=("each file; each row of .parquet files and of the hub; a corpus has its own"),
         when=("text", "documents"),
     )
-    """Unit of a document: each file; what stands between blank lines; each line of JSON or
-    member of a list, and each row of a Parquet file; or each row of CSV or TSV."""
+    """Unit of a document: each file; each block between blank lines; each JSON line, list member or
+    Parquet row; or each row of CSV or TSV."""
     text_field: str = field("text", when=("text", "text-field"))
     """The field of JSON, or the column of CSV, Parquet or the hub, that holds the text."""
     sentences: SentenceRule = field("none", when=("text",))
-    """none: the text as it is. Else it is cut into sentences, and Project Gutenberg's header and
-    licence are dropped: lines: one a line; prose: hard-wrapped paragraphs, by rules; spacy: by
-    spaCy's sentencizer."""
+    """Sentence splitting: none; lines, one sentence per line; prose, by rules for hard-wrapped
+    paragraphs; spacy, by spaCy's sentencizer. All but none drop Project Gutenberg's header and
+    licence."""
     valid_path: str | None = field(None, when=("all-text",))
     """File, folder or glob of the validation split; it replaces split."""
     test_path: str | None = field(None, when=("all-text",))
@@ -419,31 +415,30 @@ class TextFields(Table):
         derived="90/5/5; corpora with a published split keep it",
         when=("all-text", "held-out", "unpublished"),
     )
-    """Shares of train/valid/test: contiguous bytes of one file, whole documents of several.
-    100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then."""
+    """Shares of train/valid/test: contiguous bytes of one file, whole documents of several. 100/0/0
+    holds nothing out, to train on all text: train.best_by is last then."""
     watch: Annotated[Watched, checked_by(check_watched)] = field((), when=("text",))
-    """Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the
-    passages of their development sets, fetched from their publishers, or albert-intrinsic, those
-    of both; or {name = path}, a file, a folder or a glob, read as path is, or as passages where
-    it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on."""
+    """Texts scored at each evaluation without selecting the checkpoint: squad-dev and race-dev, the
+    passages of their development sets, fetched from their publishers; albert-intrinsic, both of
+    these; or {name = path}, a file, a folder or a glob, read as path is, or as passages if it is a
+    file of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on."""
 
 
 class DataConfig(PairFields, TaskFields, TextFields):
-    """The text, its split, its tokenizer and how it is cut into training windows."""
+    """The text, its split, its tokenizer and its training windows."""
 
     batch_multiple: int = field(1, unit="pairs", ge=1, le=MOST_WINDOWS, when=("filled-steps",))
-    """Batches have a multiple of so many pairs, where they have as many (fairseq: 8)."""
+    """Divisor of the number of pairs in each batch that has at least as many (fairseq: 8)."""
     batch_parts: int = field(1, unit="batches", ge=1, le=MOST_WINDOWS, when=("filled-steps",))
-    """Batches, of a length each, that share train.batch_tokens and make a step: GPUs times
-    update-freq of fairseq."""
+    """Batches per step, each of its own length, that share train.batch_tokens (fairseq's GPUs times
+    update-freq)."""
     tokenizer: Annotated[str, checked_by(check_tokenizer)] = field(
         "bytes", when=("fresh-tokenizer",)
     )
-    """bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe
-    (Macaron BERT's), word-bpe (of words that spaces divide: translation's) or gpt1-bpe
-    (GPT-1's), trained on the training split; or a file: tokenizer.json, a SentencePiece .model,
-    a vocab.txt, subword-nmt's or fastBPE's .codes, GPT-1's encoder_bpe_40000.json beside its
-    merges."""
+    """Tokenizer: bytes; characters, bpe (GPT-2), unigram (ALBERT), wordpiece (BERT), moses-bpe
+    (Macaron BERT), word-bpe (space-separated words, for translation) or gpt1-bpe (GPT-1), trained
+    on the training split; or a file: tokenizer.json, a SentencePiece .model, a vocab.txt, .codes of
+    subword-nmt or fastBPE, or GPT-1's encoder_bpe_40000.json next to its merges."""
     vocab_size: int | None = field(
         None,
         unit="tokens",
@@ -455,8 +450,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         le=LARGEST_TRAINED_VOCABULARY,
         when=("fresh-tokenizer", "trained-vocabulary"),
     )
-    """Size of the vocabulary that is trained; for characters, how many of the most frequent are
-    kept."""
+    """Size of the trained vocabulary; for characters, the number of most frequent ones kept."""
     merges: int | None = field(
         None,
         unit="merges",
@@ -466,14 +460,14 @@ class DataConfig(PairFields, TaskFields, TextFields):
         le=LARGEST_TRAINED_VOCABULARY,
         when=("fresh-tokenizer",),
     )
-    """Merges that are trained; the text's characters and the special ids are ids beside what
-    they make. Excludes vocab_size."""
+    """Number of trained merges; the vocabulary adds the text's characters and the special ids.
+    Excludes vocab_size."""
     normalization: Normalization | None = field(
         None, derived="published; a tokenizer.json's own", when=("fresh-tokenizer", "gpt1-rules")
     )
-    """The text rules of GPT-1's tokenizer. published: ftfy, then its own rules, then spaCy's
-    words (pip install 'sublayer[spacy]'); transformers: BERT's words instead, as its class of
-    GPT-1 has them: faster, and other ids."""
+    """The text rules of GPT-1's tokenizer. published: ftfy, then its own rules, then spaCy's words
+    (pip install 'sublayer[spacy]'); transformers: BERT's words instead, as in its GPT-1 class:
+    faster, with other ids."""
     keep_accents: bool | None = field(
         None,
         derived="true; published rules of wikipedia, bookcorpus and c4, where no path and no task "
@@ -481,27 +475,27 @@ class DataConfig(PairFields, TaskFields, TextFields):
         needs={"tokenizer": LETTERED_TOKENIZERS},
         when=("fresh-tokenizer",),
     )
-    """Characters of a text in a trained vocabulary: true keeps them as they are written; false, as
-    ALBERT and BERT were published, makes é e, ば は and １ 1: marks are stripped, and unigram reads
-    by SentencePiece's NFKC; moses-bpe, as Macaron BERT's, makes punctuation plain."""
+    """Accents in a trained vocabulary: true keeps the characters of a text as written; false, as
+    published with ALBERT and BERT, strips marks and turns é into e, ば into は and １ into 1, in
+    unigram by SentencePiece's NFKC; moses-bpe, as in Macaron BERT, also makes punctuation plain."""
     special_tokens: SpecialTokens | None = field(
         None,
         derived="as the files of data.tokenizer say, else tokens; text where it is trained",
         when=("marks",),
     )
-    """The marks of special tokens in a text, such as <|endoftext|>. tokens: each is its token,
-    as in transformers; text: letters, as all else."""
+    """Marks of special tokens in a text, such as <|endoftext|>: tokens, each read as its token, as
+    in transformers; text, read as ordinary letters."""
     sentinels: int = field(
         0, unit="tokens", ge=0, le=MOST_SENTINELS, when=("fresh-tokenizer", "sentinels")
     )
-    """Ids that stand for the gaps of a text, <extra_id_0> to the last, behind all others and
-    counted down from the last id; T5 has 100. unigram is trained with T5's other ids then, and a
-    SentencePiece .model has them added; a file that has its own keeps them."""
+    """Ids for the gaps of a text, <extra_id_0> and so on, after all others and counted down from
+    the last id; T5 has 100. unigram is then trained with T5's other special ids, a SentencePiece
+    .model gets sentinels added, and a file with its own keeps them."""
     context: WindowTokens[int] = 256
     """Length of a training window."""
     windows: Literal["random", "shuffled"] = field("random", when=("windows",))
-    """random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, in
-    random order."""
+    """Training windows: random, at uniform offsets; shuffled, consecutive windows, each once per
+    epoch, in random order."""
     boundaries: Literal["ignore", "respect"] = field("ignore", when=("windows",))
     """Attention and positions across the documents of a window, or within each document."""
 
@@ -515,7 +509,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         return {**values, "lowercase": None} if is_lettered and not is_pairs else values
 
     def letter_rules(self) -> dict[str, bool | None]:
-        """Return ``keep_accents`` and ``lowercase`` of a vocabulary that is trained on this text.
+        """Return ``keep_accents`` and ``lowercase`` of a vocabulary trained on this text.
 
         Both are None where the vocabulary is trained as published, on the corpora of the papers.
         """

@@ -25,14 +25,14 @@ from sublayer.config.table import (
 Shape = tuple[int, ...]
 Axes = tuple[int, ...]
 Matrices = Mapping[tuple[Role, Shape], int]
-"""Number of matrices, and of stacks of them, of each role and shape."""
+"""Number of matrices and stacked matrices by role and shape."""
 KINDS = "sgd, adam, adamw, lamb or adafactor."
 """Values of the field ``kind``, in words."""
 _PROBE = (3, 2)
 
 
 class OptimizerTable(Table):
-    """Fields of every optimizer: a learning rate, its schedule, clipping, and a state."""
+    """Fields of every optimizer: the learning rate, its schedule, clipping, and the state."""
 
     lr: Rate[float] = 3e-4
     """Peak learning rate."""
@@ -47,8 +47,8 @@ class OptimizerTable(Table):
     warmup_init_lr: Weight[float | None] = field(
         None, needs={"schedule": ("inverse-sqrt",), "warmup": ("ordinary",)}
     )
-    """Learning rate of the first update, and the count from there, as in fairseq; unset, the
-    first has one warm-up step's share of the peak."""
+    """Learning rate of the first update, from which warm-up counts, as in fairseq; unset, the first
+    update has one warm-up step's share of the peak."""
     warmup_steps: int | None = field(
         None, unit="steps", derived="warmup_share of the run", ge=0, le=MOST_STEPS
     )
@@ -60,21 +60,21 @@ class OptimizerTable(Table):
     )
     """Learning rate at the end, as a share of the peak."""
     cooldown_share: RunShare[float] = field(0.0, needs={"schedule": ("constant", "inverse-sqrt")})
-    """Last share of the run, over which the rate falls to 0 on a line; 0 is none."""
+    """Last share of the run, over which the rate falls linearly to 0; 0: no cooldown."""
     clip_norm: NormLimit[float] = 1.0
     """Largest global norm of the gradient; 0 turns clipping off."""
 
     @abstractmethod
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
-        """Return the name of each state that is kept of a parameter, and which axes of it it has.
+        """Return each state kept for a parameter, by name, with the parameter's axes that it has.
 
-        They are in the parameter's order, and as long; by them a state is divided as its parameter
-        is. Checkpoints hold it by these names; ``step`` counts, and is float32 whatever the
+        The axes have the parameter's order and lengths, and shard a state as its parameter is
+        sharded. Checkpoints use these names; ``step`` counts updates, and is float32 whatever the
         parameter.
         """
 
     def state_shapes(self, shape: Shape, role: Role) -> dict[str, Shape]:
-        """Return the name and shape of each state that is kept of a parameter of a shape."""
+        """Return the name and shape of each state kept for a parameter of a given shape."""
         shapes = {}
         for name, axes in self.state_axes(shape, role).items():
             shapes[name] = tuple(shape[axis] for axis in axes)
@@ -82,13 +82,13 @@ class OptimizerTable(Table):
 
     @property
     def states_per_vector(self) -> int:
-        """Count the states of a gain or bias that are as large; others take next to nothing."""
+        """Count the states of a gain or bias that have its size; others take next to nothing."""
         return list(self.state_shapes(_PROBE, "bias").values()).count(_PROBE)
 
     def options(self, role: Role) -> dict[str, Any]:
-        """Return the options of a parameter by its role; those with the same are updated together.
+        """Return a parameter's options by role; those with equal options are updated together.
 
-        Weight decay acts on all but vectors, on these with ``decay_vectors``.
+        Weight decay acts on everything but vectors, and on vectors with ``decay_vectors``.
         """
         is_decayed = role not in VECTORS or getattr(self, "decay_vectors", False)
         # An optimizer may have no decay at all.
@@ -97,17 +97,18 @@ class OptimizerTable(Table):
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
     ) -> int:
-        """Count the numbers of an update beside states: decayed gradients, or the added updates.
+        """Count the numbers that an update holds besides states: decayed gradients, or updates.
 
-        ``matrices`` are the largest of the ``n_trained``, ``n_together`` the numbers of parameters
-        of one shape that are updated at a time. Where parameters are divided among processes,
-        optimizers by norms of whole matrices keep all updates until these norms are exchanged.
+        ``matrices`` are the largest of the ``n_trained`` numbers, ``n_together`` the numbers in
+        parameters of one shape that are updated at a time. With parameters sharded over processes,
+        optimizers that use norms of whole matrices keep all updates until these norms are
+        exchanged.
         """
         return 0
 
 
 def all_axes(shape: Shape) -> Axes:
-    """Return the axes of state that has the shape of its parameter."""
+    """Return the axes of a state with the shape of its parameter."""
     return tuple(range(len(shape)))
 
 
@@ -117,29 +118,30 @@ def moments(shape: Shape) -> dict[str, Axes]:
 
 
 def counted_moments(shape: Shape) -> dict[str, Axes]:
-    """Return the axes of the moments and of the count that they are corrected by."""
+    """Return the axes of the moments and of the count for their bias correction."""
     return {"step": (), **moments(shape)}
 
 
 LAYER_DECAY: Any = field(
     1.0,
-    description="Factor of the learning rate from block to block towards the input, the embeddings "
-    "lowest; the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
+    description="Factor of the learning rate per block towards the input, smallest for the "
+    "embeddings; the last block has its square, heads have the full rate (ELECTRA: "
+    "0.8).",
     when=("one-stack",),
 )
 DECAY_VECTORS: Any = field(
     False,
-    description="Weight decay of gains, offsets and biases too, as in fairseq.",
+    description="Weight decay of gains, offsets and biases as well (fairseq).",
     when=("decay",),
 )
 
 
 def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None = None) -> Any:
-    """Declare the field of whether updates are relative to the weights."""
+    """Declare the field that scales updates by the weights."""
     return field(
         default,
-        description="Multiply the update of each matrix, decay aside, by the root mean square of "
-        "its weights, at least 1e-3.",
+        description="Scaling of each matrix's update, before weight decay, by the root mean "
+        "square of its weights, at least 1e-3.",
         needs=needs or {},
     )
 
@@ -152,7 +154,7 @@ class SgdConfig(OptimizerTable):
     kind: Literal["sgd"] = field("sgd", description=KINDS)
     lr: Rate[float] = 0.1
     momentum: float = field(0.9, ge=0.0, lt=1.0)
-    """Share of the last update that is kept."""
+    """Share of the last update that is carried over."""
     weight_decay: Weight[float] = 0.0
     """L2 penalty on matrices and embeddings."""
     decay_vectors: bool = DECAY_VECTORS
@@ -182,7 +184,7 @@ class AdamConfig(OptimizerTable):
     layer_decay: Fraction[float] = LAYER_DECAY
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
-        """Return the axes of both moments and of the count that they are corrected by."""
+        """Return the axes of both moments and of the count for their bias correction."""
         return counted_moments(shape)
 
 
@@ -193,8 +195,8 @@ class AdamWConfig(OptimizerTable):
 
     kind: Literal["adamw"] = field("adamw", description=KINDS)
     form: Literal["published", "gpt1"] = "published"
-    """gpt1: as released with GPT-1: what corrects the moments multiplies the decay too, and eps
-    is added before it does."""
+    """gpt1: as released with GPT-1, with weight decay also multiplied by the bias correction, and
+    eps added before it."""
     betas: SharePair = (0.9, 0.95)
     """Decay rates of the first and second moment."""
     eps: Fraction[float] = 1e-8
@@ -204,12 +206,12 @@ class AdamWConfig(OptimizerTable):
     decay_vectors: bool = DECAY_VECTORS
     layer_decay: Fraction[float] = LAYER_DECAY
     bias_correction: bool = field(True, needs={"form": ("published",)})
-    """Correct the moments for their start at 0; false as in BERT and ALBERT."""
+    """Bias correction of the moments; false as in BERT and ALBERT."""
     parameter_scale: bool = parameter_scale(False, needs={"form": ("published",)})
 
     @property
     def is_as_published(self) -> bool:
-        """True where it is what PyTorch computes in one pass over its parameters."""
+        """True where PyTorch's fused kernel computes the same update in one pass."""
         return self.form == "published" and self.bias_correction and not self.parameter_scale
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
@@ -217,30 +219,30 @@ class AdamWConfig(OptimizerTable):
         return counted_moments(shape) if self.bias_correction else moments(shape)
 
     def options(self, role: Role) -> dict[str, Any]:
-        """Return its weight decay and, where a scale goes by variable, the last axes of these."""
+        """Return the weight decay and, with a scale per variable, the number of its last axes."""
         axes = {"n_axes": variable_axes(role)} if self.parameter_scale else {}
         return {**super().options(role), **axes}
 
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
     ) -> int:
-        """Count the updates, which one pass over all parameters does without."""
+        """Count the updates; a fused pass over all parameters stores none."""
         return 0 if self.is_as_published else n_trained
 
 
 class LambConfig(OptimizerTable):
-    """LAMB (You et al. 2020): AdamW's update of each matrix and table, made as long as ``lr``
-    times its weights.
+    """LAMB (You et al. 2020): AdamW's update of each matrix, scaled to ``lr`` times its norm.
 
-    Matrices that are stored together (q, k and v; a gate and its value) have a ratio each; vectors,
-    as released, have neither ratio nor decay. The paper leaves two things open: a layer, here each
-    of these, and its phi, here the identity, without bounds; where a norm is 0 the ratio is 1.
+    Matrices that are stored together (q, k and v; a gate and its value) have a trust ratio each;
+    vectors, as released, have neither ratio nor decay. The paper leaves two choices open: a layer,
+    here each of these matrices, and phi, here the identity, without bounds; where a norm is 0 the
+    ratio is 1.
     """
 
     kind: Literal["lamb"] = field("lamb", description=KINDS)
     lr: Rate[float] = 0.00176
     form: Literal["albert", "published"] = "albert"
-    """albert: as released with ALBERT; published: moments corrected for their start at 0."""
+    """albert: as released with ALBERT; published: with bias correction of the moments."""
     betas: SharePair = (0.9, 0.999)
     """Decay rates of the first and second moment."""
     eps: Fraction[float] = 1e-6
@@ -253,14 +255,14 @@ class LambConfig(OptimizerTable):
         return counted_moments(shape) if self.form == "published" else moments(shape)
 
     def options(self, role: Role) -> dict[str, Any]:
-        """Return its weight decay and the unit of its trust ratio: tensor, map, or none."""
+        """Return the weight decay and the unit of the trust ratio: tensor, map, or none."""
         adapted = "none" if role in VECTORS else "map" if role == "stacked" else "tensor"
         return {**super().options(role), "adapted": adapted}
 
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
     ) -> int:
-        """Count the updates; stacked matrices have their turn apart from the rest."""
+        """Count the updates; stacked matrices are updated separately from the rest."""
         if is_divided:
             return n_trained
         n_stacked = sum(
@@ -272,36 +274,36 @@ class LambConfig(OptimizerTable):
 class AdafactorConfig(OptimizerTable):
     """Adafactor (Shazeer & Stern 2018), as T5 was trained with it: steps relative to the weights.
 
-    Of a large matrix it keeps the mean squares of the gradient's rows and columns, of all else
-    those of each number. Matrices that are stored together (q, k and v; a gate and its value) are
-    factored, clipped and scaled each on its own.
+    For a large matrix it keeps the row and column means of the squared gradient, for any other
+    parameter the mean square of each element. Matrices stored together (q, k and v; a gate and its
+    value) are factored, clipped and scaled separately.
     """
 
     kind: Literal["adafactor"] = field("adafactor", description=KINDS)
     lr: Rate[float] = 0.01
     clip_norm: NormLimit[float] = 0.0
     clip_threshold: float = field(1.0, gt=0.0, le=1e30)
-    """Largest root mean square of a matrix's update, before its scale."""
+    """Largest root mean square of a matrix's update, before its scaling."""
     decay_exponent: Fraction[float] = 0.8
-    """Update n gives its squares the share n ** -exponent of their means."""
+    """Exponent of the second moment's decay: update n contributes the share n ** -exponent."""
     decay_offset: int = field(0, unit="steps", ge=0, le=MOST_STEPS)
     """Updates that the decay counts before the first, so that fine-tuning begins with long
-    means."""
-    # Biases that are stored together, two or three, are never taken for a matrix.
+    averages."""
+    # Biases stored together, two or three, never count as a matrix.
     min_factored: int = field(128, unit="rows or columns", ge=4, le=LARGEST_VOCABULARY)
-    """Fewest rows, and fewest columns, of a matrix that is factored."""
+    """Fewest rows, and fewest columns, of a factored matrix."""
     parameter_scale: bool = parameter_scale(True)
 
     def is_factored(self, shape: Shape) -> bool:
-        """Return whether rows and columns stand for a parameter, of which the last axes count."""
+        """Return whether mean squares over the last two axes are factored into rows and columns."""
         return len(shape) >= 2 and min(shape[-2:]) >= self.min_factored
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
-        """Return the axes of the count and of mean squares: of rows and columns, or of all."""
+        """Return the axes of the count and of the mean squares, factored or of all elements."""
         return {"step": (), **self.mean_axes(shape)}
 
     def mean_axes(self, shape: Shape) -> dict[str, Axes]:
-        """Return the axes of mean squares: of rows and columns, or of all."""
+        """Return the axes of the mean squares, factored or of all elements."""
         axes = all_axes(shape)
         if not self.is_factored(shape):
             return {"exp_avg_sq": axes}
@@ -309,16 +311,17 @@ class AdafactorConfig(OptimizerTable):
         return {"exp_avg_sq_row": (*stacked, rows), "exp_avg_sq_col": (*stacked, columns)}
 
     def options(self, role: Role) -> dict[str, Any]:
-        """Return the last axes of a variable, which is factored, clipped and scaled on its own."""
+        """Return the options with the number of last axes factored, clipped and scaled as a
+        unit."""
         return {**super().options(role), "n_axes": variable_axes(role)}
 
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
     ) -> int:
-        """Count the most numbers of parameters that go together.
+        """Count the most numbers of parameters updated together.
 
-        A matrix that goes alone has its update; several are copied first, with their mean squares
-        where they are not factored.
+        A matrix updated alone holds its update; several are copied first, with their mean squares
+        if not factored.
         """
         if is_divided:
             return n_trained

@@ -16,7 +16,7 @@ from sublayer.errors import ConfigError
 
 
 class Spans(NamedTuple):
-    """Noise of a piece: so many tokens, in so many runs."""
+    """Noise of a piece: the number of its tokens, and of its spans."""
 
     n_noise: int
     n_spans: int
@@ -99,8 +99,8 @@ class _SpanNoise(Noise):
         if spans.n_spans > min(spans.n_noise, n_kept):
             raise ConfigError(
                 f"objective.mean_span = {settings.mean_span:g} divides {spans.n_noise} noise "
-                f"tokens into {spans.n_spans} spans, more than the {n_kept} remaining tokens can "
-                "separate: give longer spans or a lower objective.noise_density"
+                f"tokens into {spans.n_spans} spans, with {n_kept} tokens between them: give "
+                "longer spans or a lower objective.noise_density"
             )
         if settings.noise_density == 0.5 and self.target(settings, raw) > context:
             # As released: half noise would give targets of one more than the input.
@@ -152,7 +152,7 @@ else:
 
 
 MOST_USED = 100
-"""Sentinels that T5 has, the number to give where there are none."""
+"""Number of T5's sentinels, suggested where there are none."""
 
 
 class SpanObjective(ObjectiveTable):
@@ -167,12 +167,13 @@ class SpanObjective(ObjectiveTable):
     kind: Literal["span"] = "span"
     """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""
     noise: NoiseName = "spans"
-    """Kind of noise: spans, exactly so many of random lengths; iid: each token by chance;
-    prefix: all that follows a random prefix, without sentinels (prefix language model)."""
+    """Kind of noise: spans, a fixed number of spans of random lengths; iid, each token
+    independently; prefix, everything after a random prefix, without sentinels (prefix language
+    model)."""
     noise_density: float = field(
         0.15, unit="share of tokens", needs={"noise": ("spans", "iid")}, gt=0.0, lt=1.0
     )
-    """Share of the tokens that are cut out."""
+    """Share of the tokens that is cut out."""
     mean_span: float = field(
         3.0, unit="tokens", needs={"noise": ("spans",)}, ge=1.0, le=LONGEST_WINDOW
     )
@@ -182,13 +183,14 @@ class SpanObjective(ObjectiveTable):
     )
     """Length of a piece of text before its spans are cut out."""
     target_length: WindowTokens[int | None] = field(
-        None, derived="that of a piece's noise; for iid, four standard deviations above its mean"
+        None,
+        derived="the target length of a piece; for iid, four standard deviations above its mean",
     )
-    """Length of the longest target, sentinels and end included; longer ones of iid noise are
-    cut off."""
+    """Length of the longest target, sentinels and end included; longer targets of iid noise are
+    truncated."""
     chunk_tokens: WindowTokens[int] = field(65_536, when=("shuffled",))
-    """A document that is longer gives an epoch one chunk of so many tokens, at a random multiple
-    of them, where data.windows = shuffled."""
+    """Tokens of the chunk that each epoch takes from a longer document, at a random multiple of
+    this length, with data.windows = shuffled."""
     z_loss: Weight[float] = 0.0
     """Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4."""
 

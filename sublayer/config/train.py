@@ -30,14 +30,14 @@ from sublayer.tasks.probes import check_names
 from sublayer.tasks.registry import TASKS
 
 LAST = "last"
-"""Nothing chooses: the last checkpoint becomes the model."""
+"""No selection: the last checkpoint becomes the model."""
 _EVALUATED = {
     name: measure.is_lower_better
     for table in (TranslationObjective, CausalObjective, MaskedObjective)
     for name, measure in table.evaluated.items()
 }
 LOWER_IS_BETTER = tuple(name for name, is_lower_better in _EVALUATED.items() if is_lower_better)
-"""Of all others more is better."""
+"""For all other metrics higher is better."""
 _OF_TASKS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metrics))
 _OF_TEXTS = METRICS["text"]
 SELECTORS = (
@@ -54,9 +54,9 @@ SELECTORS = (
 def is_better(name: str, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
     """Return whether an evaluation is better than the best so far, by a metric of both.
 
-    Of two that are alike the one of lower loss is, where both have one: small tasks have few
-    different scores, and the first model with the best of them is the least trained. Otherwise, as
-    where the loss decides, the earlier one stays.
+    The lower loss breaks a tie where both evaluations have a loss: small tasks have few distinct
+    scores, and the first model with the best of them is the least trained. Otherwise, as where the
+    loss decides, the earlier one stays.
     """
     value, other = values[name], best[name]
     if value == other and {"loss"} <= values.keys() & best.keys():
@@ -65,11 +65,11 @@ def is_better(name: str, values: Mapping[str, float], best: Mapping[str, float])
 
 
 PREFIX = "probes"
-"""Prefix of their scores among those of an evaluation: ``probes/sst2``."""
+"""Prefix of probe scores in an evaluation: ``probes/sst2``."""
 
 
 Probes = List | dict[str, str]
-"""Probes whose files are in the cache, or the folder of each."""
+"""Probes with files in the cache, or the folder of each."""
 
 
 def probe_folders(probes: Probes) -> dict[str, str | None]:
@@ -103,7 +103,7 @@ OF_A_RUN = (
     "keep_checkpoints",
     "hang_minutes",
 )
-"""Fields that are a run's own, or change no number of the model that it trains."""
+"""Fields specific to a run, or without effect on the trained model's numbers."""
 
 
 def _check_once(steps: tuple[int, ...]) -> None:
@@ -113,12 +113,11 @@ def _check_once(steps: tuple[int, ...]) -> None:
 
 
 class TrainConfig(Table):
-    """
-    The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences.
+    """The run: one of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences.
     """  # fmt: skip
 
     steps: Interval[int | None] = field(
-        None, derived="tokens, epochs or minutes; of tasks epochs by their number of examples"
+        None, derived="tokens, epochs or minutes; for tasks, epochs by their number of examples"
     )
     """Optimizer steps; excludes tokens, epochs, minutes."""
     tokens: float | None = field(None, unit="tokens", gt=0, le=MOST_TOKENS)
@@ -126,30 +125,30 @@ class TrainConfig(Table):
     epochs: float | None = field(None, unit="passes", gt=0, le=1e6)
     """Passes over the training split, rounded up to steps."""
     minutes: float | None = field(None, unit="minutes", gt=0, le=1e7)
-    """Wall clock of the command after set-up, evaluation included; turned into steps once by
+    """Wall-clock time of the command after set-up, evaluation included; converted to steps by one
     measurement."""
     batch_tokens: BatchTokens[int | None] = None
-    """Tokens per optimizer step, rounded to whole windows; of tasks, rows of data.context that
-    examples are packed into; excludes batch_sequences."""
+    """Tokens per optimizer step, rounded to whole windows; for tasks, rows of data.context tokens
+    that pack the examples; excludes batch_sequences."""
     batch_sequences: Windows[int | None] = field(None, derived="batch_tokens / context, else 16")
     """Windows per optimizer step."""
     micro_batch_sequences: Windows[int | None] = field(
         None,
         derived=(
-            "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch; "
+            "1,024 tokens per thread, 4,096 up to a d_model of 128; on a GPU the whole batch; "
             "with exact at most an eighth of the batch"
         ),
         when=("micro-batches",),
     )
-    """Windows per forward and backward pass, or rows of as many tokens where they are shorter;
-    gradients accumulate to the same batch."""
+    """Windows per forward and backward pass, or shorter rows of as many tokens; gradients
+    accumulate to the same batch."""
     recompute: Literal["none", "blocks"] = "none"
-    """Activation checkpointing: the backward pass computes blocks again instead of keeping what
-    it needs of them."""
+    """Activation checkpointing: the backward pass recomputes blocks instead of storing their
+    activations."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of matrix products; auto measures once per machine which is faster."""
+    """Precision of matrix products; auto measures once per machine which is faster."""
     compile: bool = field(False, when=("blocks",))
-    """Compile the model with torch.compile (GPU)."""
+    """Compilation of the model with torch.compile (GPU)."""
     evaluate_steps: Interval[int | None] = field(
         None,
         derived="a tenth of the run; more where ten evaluations would take over a fifth of minutes",
@@ -161,45 +160,44 @@ class TrainConfig(Table):
             "32768, or the whole split if smaller; fewer where that takes over a fifth of minutes"
         ),
     )
-    """Tokens of the validation split that an evaluation during training scores, evenly spread."""
+    """Tokens of the validation split scored by each evaluation during training, evenly spread."""
     evaluate_stride: Tokens[int | None] = field(None, when=("strides",))
-    """Tokens between the windows that an evaluation during training scores, unset data.context;
-    1 gives every token the full context, and takes as many times as long."""
+    """Tokens between the windows scored by each evaluation during training, by default
+    data.context; 1 gives every token the full context, at data.context times the cost."""
     probes: Annotated[Probes, checked_by(check_probes)] = field((), when=("probes",))
-    """Zero-shot probes that every evaluation asks too: names of those whose files are in the
-    cache, or the folder of each, { sst2 = "glue" }. They choose nothing, and minutes do not
-    count their time."""
+    """Zero-shot probes scored at every evaluation: names, with their files in the cache, or the
+    folder of each, { sst2 = "glue" }. They select no checkpoint, and minutes excludes their
+    time."""
     best_by: Selector = field("loss", when=("selector",))
-    """Checkpoint that becomes the model: the one with the lowest validation loss, or the best of
-    another metric of its evaluations, such as the score of a task, the BLEU of greedy
-    translations, or nothing but being the last."""
+    """Checkpoint that becomes the model: the lowest validation loss, the best value of another
+    evaluation metric, such as a task's score or the BLEU of greedy translations, or the last."""
     patience: int | None = field(None, unit="evaluations", ge=1, le=MOST_STEPS)
-    """Evaluations in a row that may be no better than the best, by best_by: after so many the
-    run ends, early. Unset, it takes all of its steps."""
+    """Consecutive evaluations without an improvement of best_by after which the run ends early;
+    unset, it takes all of its steps."""
     checkpoint_steps: Interval[int | None] = field(None, derived="evaluate_steps")
     """Optimizer steps between checkpoints."""
     save_in_background: bool = True
-    """Write checkpoints while training goes on, from copies of weights and optimizer state in
-    the processor's memory; false saves that memory, and training waits."""
+    """Writing of checkpoints while training continues, from copies of weights and optimizer state
+    in CPU memory; false saves that memory, and training waits."""
     keep_checkpoints: int = field(2, unit="checkpoints", ge=2, le=1_000_000)
-    """Newest checkpoints kept, beside the best and those of keep_steps."""
+    """Newest checkpoints kept, besides the best and those of keep_steps."""
     keep_steps: Annotated[Steps, checked_by(_check_once)] = field((), unit="steps")
-    """Optimizer steps after which a checkpoint is taken that is kept, whatever keep_checkpoints
-    says: `RUN/checkpoints/step-...` is a model to start from."""
+    """Optimizer steps with a checkpoint that is kept whatever keep_checkpoints says:
+    `RUN/checkpoints/step-...` is a model to start from."""
     log_steps: Interval[int | None] = field(None, derived="a two-hundredth of the run")
     """Optimizer steps between lines of metrics.jsonl."""
     exact: bool = False
-    """The same bits on any number of processes: sums of gradients and losses, and the draws of
-    dropout, go by the micro-batches of the whole batch, in one order, whoever computes them. A
-    run may go on with other processes than it began with."""
+    """Bit-identical results on any number of processes: sums of gradients and losses, and dropout
+    draws, follow the micro-batches of the whole batch in a fixed order. A run may continue on
+    another number of processes."""
     shard: Literal["none", "optimizer", "full"] = "none"
-    """Sharding over processes: optimizer, its state and the summed gradients; full, weights too,
-    gathered block by block."""
+    """Sharding over processes: optimizer, the optimizer state and the summed gradients; full, also
+    the weights, gathered block by block."""
     seed: int = field(0, ge=0, le=LARGEST_SEED)
     """Seed of initial weights, data order and dropout."""
     hang_minutes: float = field(10.0, unit="minutes", gt=0, le=1e5)
-    """Minutes without an answer after which a process takes another for hung, and all end; the
-    preparation of a text by the first may take longer."""
+    """Minutes without a response after which a process counts as hung and all end; text preparation
+    by the first may take longer."""
     threads: int | None = field(
         None,
         unit="threads",
@@ -207,15 +205,15 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_THREADS,
     )
-    """CPU threads of PyTorch, of each process."""
+    """PyTorch CPU threads per process."""
 
     def check_keep_steps(self, steps: int) -> None:
-        """Raise ConfigError where a step to be kept is beyond a run of so many ``steps``."""
+        """Raise ConfigError where a step of ``keep_steps`` is beyond a run of ``steps`` steps."""
         beyond = [step for step in self.keep_steps if step > steps]
         if beyond:
             raise ConfigError(
-                f"train.keep_steps names step {beyond[0]}, and the run has {count(steps, 'step')}: "
-                "leave it out, or give a longer run"
+                f"train.keep_steps names step {beyond[0]}, but the run has "
+                f"{count(steps, 'step')}: leave it out, or give a longer run"
             )
 
 
@@ -230,7 +228,7 @@ class Frozen:
     """Parts of a model."""
 
     embeddings: bool = False
-    """All that stands before the first block."""
+    """Everything before the first block."""
     n_layers: int = 0
     """Number of first blocks."""
 
@@ -273,10 +271,10 @@ class InitConfig(Table):
     run: str | None = None
     """A run, a checkpoint or an imported folder; its tokenizer comes with it."""
     layers: int | None = field(None, unit="blocks", ge=0, le=MOST_LAYERS, when=("start",))
-    """Take only the first n blocks of each stack of that model; the rest start fresh."""
+    """Number of first blocks taken from each stack of that model; the rest start fresh."""
     freeze: Annotated[str | List, checked_by(parse_freeze)] = field((), when=("start",))
-    """Frozen parts of that model: embeddings, all that stands before the first block; layers:K,
-    the first K blocks; or both in a list."""
+    """Frozen parts of that model: embeddings, everything before the first block; layers:K, the
+    first K blocks; or both in a list."""
 
     @property
     def frozen(self) -> Frozen:
