@@ -36,19 +36,20 @@ from sublayer.config.table import (
 from sublayer.errors import ConfigError
 
 Role = Literal["matrix", "stacked", "head", "embedding", "positions", "gain", "bias"]
-"""Kind of a parameter, which the module that has it declares in ``roles``, by the parameter's name.
+"""Kind of a parameter, declared by its module in ``roles``, by the parameter's name.
 
-matrix: one linear map ``[d_out, d_in]``; stacked: several that are stored together ``[n, d_out,
-d_in]``; head: a map to predictions; embedding: a table of which rows are looked up;
-positions: such a table of positions, or of what a scheme numbers; gain: factors of features, and
-the slope of an activation; bias: an added vector.
+matrix: one linear map ``[d_out, d_in]``; stacked: several stored together ``[n, d_out, d_in]``;
+head: a map to predictions; embedding: a lookup table; positions: a lookup table of positions, or of
+a scheme's indices; gain: factors of features, and the slope of an activation; bias: an added
+vector.
 """
 VECTORS: frozenset[Role] = frozenset({"gain", "bias"})
 """Roles that weight decay spares unless asked, and that have no trust ratio in LAMB."""
 
 
 def variable_axes(role: Role) -> int:
-    """Count the last axes that are one variable where updates go by variable: others count them."""
+    """Count the last axes of one variable, for updates per variable; earlier axes enumerate
+    variables."""
     return 1 if role in VECTORS else 2
 
 
@@ -66,7 +67,7 @@ ACTIVATIONS: dict[str, Saved] = {
 
 @dataclass(frozen=True)
 class Ffn:
-    """Function of a network between its products: an activation, times a product where gated."""
+    """Function between a network's matrix products: an activation, times a product if gated."""
 
     activation: str
     """A key of ``ACTIVATIONS``."""
@@ -101,15 +102,15 @@ class SublayerKind:
     """Kind of sub-layer that an entry names."""
 
     attends_to: Literal["nothing", "itself", "memory"]
-    """States that its queries attend to; memory is the states of an encoder."""
+    """States that its queries attend to; memory is an encoder's states."""
     shared_as: Literal["attention", "ffn"] | None
     """Its name in ``model.share``; None: it is never shared."""
     title: str
     """Name in diagrams."""
     has_variants: bool = False
-    """True where a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
+    """True where a feed-forward network may follow the name, as in ``ffn:swiglu``."""
     is_recurrent: bool = False
-    """True for a layer of an LSTM, which a block is never written with, and has no residual
+    """True for a layer of an LSTM, which never appears in a block and has no residual
     connection."""
 
 
@@ -134,7 +135,7 @@ def n_exact_buckets(n_buckets: int) -> int:
 
 @dataclass(frozen=True)
 class PositionScheme:
-    """Properties of a position scheme that are known from the settings alone."""
+    """Properties of a position scheme known from the settings alone."""
 
     implementation: str
     """The class that computes it, as ``module:class``."""
@@ -145,11 +146,11 @@ class PositionScheme:
     has_end: bool = False
     """True where there is no position from ``max_len`` on."""
     has_rows: bool = False
-    """True where each position up to ``max_len`` has learned weights of its own."""
+    """True where each position up to ``max_len`` has its own learned weights."""
     even_width: Literal["embedding", "head"] | None = None
     """The width that must be even."""
     n_parameters: Count = lambda model, n_layers, width: 0
-    """Counts those of one stack."""
+    """Counts the parameters of one stack."""
 
 
 POSITIONS: dict[str, PositionScheme] = {
@@ -212,7 +213,7 @@ class Entry:
 
     @property
     def kind(self) -> SublayerKind:
-        """Return the kind of sub-layer that the name stands for."""
+        """Return the kind of sub-layer by its name."""
         return SUBLAYERS[self.name]
 
     @property
@@ -272,7 +273,7 @@ def parse_block(
 def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Build the block of an encoder-decoder's decoder: a ``cross`` after each ``attention``.
 
-    It has the step of the entry that it follows.
+    It copies the step of the entry that it follows.
     """
     entries: list[Entry] = []
     for entry in block:
@@ -291,23 +292,23 @@ else:
 
 
 of_blocks = partial(field, when=("blocks",))
-"""Declare a field of blocks, which an LSTM has not."""
+"""Declare a field of blocks, without effect in an LSTM."""
 
 
 class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
     kind: Literal["decoder", "encoder", "encoder-decoder", "lstm"] = "decoder"
-    """Kind of stacks: a decoder sees the tokens before each, an encoder those on both sides of
-    it; of both, the decoder's cross entries read what the encoder made of another text. An LSTM
-    sees the tokens before each by its state, and has no blocks."""
+    """Kind of stacks: a decoder is causal, an encoder bidirectional; in an encoder-decoder, the
+    decoder's cross entries attend to the encoder's states of another text. An LSTM is causal
+    through its state, and has no blocks."""
     n_layers: Blocks[int] = 6
     """Executed blocks of a stack, or layers of an LSTM; blocks that share weights count each
     time."""
     n_decoder_layers: Blocks[int | None] = field(
         None, derived="n_layers", needs={"kind": ("encoder-decoder",)}
     )
-    """Executed blocks of the decoder beside an encoder."""
+    """Executed blocks of an encoder-decoder's decoder."""
     d_model: Features[int] = 256
     """Width of the residual stream; units of each layer of an LSTM."""
     n_heads: int = field(4, unit="heads", ge=1, le=MOST_HEADS, when=("blocks", "attention"))
@@ -321,30 +322,30 @@ class ModelConfig(Table):
     )
     """Width of each ffn entry of a block, as built: never rescaled for gates or halves."""
     d_embed: Features[int | None] = field(None, derived="d_model")
-    """Width of the embedding matrix; below d_model it is factorised (a projection follows the
-    table)."""
+    """Width of the embedding matrix; below d_model it is factorised, with a projection to
+    d_model."""
     embedding_projection: Literal["tokens", "sum"] = field("tokens", when=("factorised",))
     """Input that a factorised embedding projects to d_model: token vectors, or their sum with
     positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT)."""
     project_embeddings: Literal["as-needed", "always"] = "as-needed"
-    """Projections of the embedding and of a linear head even where d_embed equals d_model."""
+    """Projections of the embedding and of a linear head even if d_embed equals d_model."""
     embedding_norm: bool = of_blocks(False, needs={"norm": ("layer", "rms")})
     """Norm with parameters after the sum of embeddings."""
     segments: Literal["none", "both", "second"] = field("none", needs={"kind": ("encoder",)})
-    """Segments of a pair with a learned vector, added to the embeddings; second: the first's is
-    zero."""
+    """Learned vectors of a pair's segments, added to the embeddings; second: zero for the first
+    segment."""
     block: str | List = of_blocks("transformer")
-    """The residual sub-layers of a block in order: transformer, macaron, or a list of
+    """Residual sub-layers of a block in order: transformer, macaron, or a list of
     name[:variant][*step] over attention and ffn."""
     decoder_block: str | List | None = field(
         None,
         derived="block, with cross*s after each attention*s",
         needs={"kind": ("encoder-decoder",)},
     )
-    """The residual sub-layers of a block of the decoder beside an encoder: a name or a list, as
+    """Residual sub-layers of a block of an encoder-decoder's decoder: a name or a list, as for
     block, which may have cross entries."""
     decoder_start: Literal["end", "pad"] = field("end", needs={"kind": ("encoder-decoder",)})
-    """First token of a decoder beside an encoder: the end of a text (fairseq) or padding
+    """First token of an encoder-decoder's decoder: the end of a text (fairseq) or padding
     (Marian)."""
     ffn: FfnName = field("gelu", when=("networks", "named-ffn"))
     """Feed-forward network of the ffn entries that name no variant."""
@@ -356,13 +357,13 @@ class ModelConfig(Table):
     norm: Literal["layer", "rms", "none"] = of_blocks("layer")
     """Normalisation of each sub-layer."""
     norm_order: Literal["pre", "post"] = of_blocks("pre", needs={"norm": ("layer", "rms")})
-    """Normalise a sub-layer's input (pre) or its sum with the residual (post)."""
+    """Normalisation of a sub-layer's input (pre) or of its sum with the residual (post)."""
     norm_affine: bool = of_blocks(True, needs={"norm": ("layer", "rms")})
     """Learned gain (and offset) of the norms of the sub-layers."""
     norm_eps: Fraction[float | None] = of_blocks(
         None, derived="1e-5 for layer, 1e-6 for rms", needs={"norm": ("layer", "rms")}
     )
-    """Added to the variance under the root."""
+    """Constant added to the variance under the root."""
     final_norm: Literal["affine", "plain", "none"] | None = of_blocks(
         None, derived="affine after pre-norm blocks, none otherwise"
     )
@@ -372,9 +373,9 @@ class ModelConfig(Table):
     sinusoids: Literal["tensor2tensor", "fairseq", "marian", "interleaved"] = of_blocks(
         "tensor2tensor", needs={"positions": ("sinusoidal",)}
     )
-    """Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in
-    float32; marian: they stop a step before it, and are rounded to float32; interleaved: they
-    stop there too, each sine beside its cosine."""
+    """Sines and cosines in two halves, with frequencies down to 1/10000; fairseq: computed in
+    float32; marian: ending one step before 1/10000, rounded to float32; interleaved: ending there
+    too, with each sine next to its cosine."""
     first_position: int = of_blocks(
         0, needs={"positions": ("sinusoidal",)}, ge=0, le=LONGEST_WINDOW
     )
@@ -384,22 +385,23 @@ class ModelConfig(Table):
     relative_buckets: int = of_blocks(
         32, unit="buckets", needs={"positions": ("relative",)}, ge=4, le=MOST_BUCKETS
     )
-    """Numbers that a head adds to scores by distance; of a stack that sees both sides, half of
-    them for each."""
+    """Learned biases of a head's scores by distance; a bidirectional stack has half of them for
+    each side."""
     relative_distance: WindowTokens[int] = of_blocks(128, needs={"positions": ("relative",)})
-    """Distance from which on all keys share the last bucket; those between it and the exact half
-    of the buckets share some, by logarithm."""
+    """Distance from which all keys share the last bucket; between the exact half of the buckets and
+    it, bucket widths grow logarithmically."""
     share: Literal["none", "all", "attention", "ffn"] = of_blocks("none")
-    """Sub-layers (with their norms) that use one set of weights in every block of a group."""
+    """Sub-layers (with their norms) that share one set of weights across the blocks of a group."""
     share_groups: int = of_blocks(
         1, unit="groups", needs={"share": ("all", "attention", "ffn")}, ge=1, le=MOST_LAYERS
     )
-    """Groups of consecutive blocks; each group has its own shared weights."""
+    """Groups of consecutive blocks, each with its own shared weights."""
     share_inner: Blocks[int] = of_blocks(1, needs={"share": ("all", "attention", "ffn")})
     """Distinct blocks run one after another as one shared unit."""
     head: Literal["linear", "transform", "none"] = "linear"
-    """From hidden states to logits: a matrix, or first a linear map to d_embed with activation
-    and norm (BERT); none: no logits of tokens, for a model that only answers a task."""
+    """Output head from hidden states to logits: linear, a matrix; transform, first a linear map to
+    d_embed with activation and norm (BERT); none, no token logits, for a model that only answers a
+    task."""
     softmax: Literal["tokens", "all"] = field(
         "tokens",
         needs={
@@ -410,38 +412,39 @@ class ModelConfig(Table):
         },
     )
     """Support of the distribution of the next token: the tokens, or all rows of the embedding
-    matrix, those of learned positions behind those of tokens, which are never right (GPT-1, as
+    matrix, including the learned positions after the tokens, which are never correct (GPT-1, as
     released)."""
     head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
         "ffn", needs={"head": ("transform",)}
     )
-    """Activation of a transform head; ffn: that of model.ffn, gelu where it is gated."""
+    """Activation of a transform head; ffn: the activation of model.ffn, or gelu if that is
+    gated."""
     pooler: Literal["none", "tanh"] = field("none", needs={"kind": ("encoder",)})
     """Vector of a text: its first hidden state, or a tanh layer on it."""
     sentence_classes: Literal[0, 1, 2] = field(0, needs={"kind": ("encoder",)})
-    """Outputs of the head that judges whether a pair's second text follows its first: none, one
-    (logistic), two."""
+    """Outputs of the sentence head, which judges whether a pair's second text follows its first:
+    none, one (logistic), two."""
     label_outputs: int = field(0, unit="outputs", ge=0, le=MOST_LABELS)
-    """Outputs of the head that answers a task about a text: one for each label, one for a choice
-    or a number; 0: no such head."""
+    """Outputs of the head that answers a task about a text: one per label, or one for a choice or a
+    number; 0: no such head."""
     span_head: Literal["none", "independent", "joint"] = "none"
-    """The head that finds an answer in a text: where it starts and ends, apart (BERT), or the
-    end given the start, and whether there is one (ALBERT's for SQuAD 2.0)."""
+    """Head that finds an answer span in a text: independent start and end (BERT), or jointly the
+    end given the start, and whether there is an answer (ALBERT for SQuAD 2.0)."""
     tie_embeddings: bool = True
-    """Embedding matrix as the output matrix too (weight tying)."""
+    """Weight tying: the embedding matrix is also the output matrix."""
     embedding_scale: Literal["none", "sqrt"] = "none"
-    """Multiply token embeddings by nothing or by the square root of their width."""
+    """Factor of token embeddings: none, or the square root of their width."""
     output_scale: Literal["none", "sqrt"] = "none"
-    """Divide what the output matrix reads by nothing or by the square root of d_model (T5 v1.0)."""
+    """Divisor of the output matrix's input: none, or the square root of d_model (T5 v1.0)."""
     attention_scale: Literal["sqrt", "none"] = field("sqrt", when=("blocks", "attention"))
-    """Divide attention scores by the square root of d_head, or by nothing."""
+    """Divisor of attention scores: the square root of d_head, or none."""
     bias: bool = True
     """Biases of the linear maps of blocks, or of an LSTM's gates, and of the factorised
     embedding."""
     head_bias: bool = False
     """Bias of the output logits."""
     dropout: Dropout[float] = 0.0
-    """Dropout of each sub-layer's output, or of each LSTM layer's."""
+    """Dropout of the output of each sub-layer, or of each LSTM layer."""
     dropout_attention: Dropout[float | None] = field(
         None, derived="dropout", when=("blocks", "attention")
     )
@@ -449,26 +452,23 @@ class ModelConfig(Table):
     dropout_ffn: Dropout[float | None] = field(None, derived="0", when=("blocks", "ffn"))
     """Dropout of the feed-forward networks' hidden units."""
     dropout_embedding: Dropout[float | None] = field(None, derived="dropout")
-    """Dropout of the sum of token and position embeddings, or of the matrix that they are rows
-    of."""
+    """Dropout of the sum of token and position embeddings, or of their matrix."""
     dropout_embedding_of: Literal["sum", "matrix"] = field(
         "sum", needs={"kind": ("decoder",), "positions": ("learned",)}, when=("embedding-dropout",)
     )
-    """Elements that dropout_embedding drops: of the sum of embeddings, or of the matrix of tokens
-    and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as
-    released)."""
+    """Target of dropout_embedding: the sum of embeddings, or the matrix of tokens and positions,
+    dropped once per pass for both lookup and tied output (GPT-1, as released)."""
     dropout_final: Dropout[float] = of_blocks(0.0)
     """Dropout of the hidden states after a stack's final norm."""
     init: Literal["normal", "scaled", "truncated", "xavier", "kaiming", "t5"] = "scaled"
-    """Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs
-    divided by the root of the number of sub-layers (GPT-2); truncated: normal, cut at two
-    init_std (BERT); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq); kaiming: normal,
-    feed-forward networks by their fan-in (Macaron BERT); t5: each map by what it reads and does,
-    N(0, 1) embeddings."""
+    """Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs divided
+    by the root of the number of sub-layers (GPT-2); truncated: normal, cut at two init_std (BERT);
+    Xavier uniform with N(0, 1/d_embed) embeddings (fairseq); kaiming: normal, feed-forward networks
+    by their fan-in (Macaron BERT); t5: each map by its input and function, N(0, 1) embeddings."""
     init_std: Scale[float] = field(0.02, needs={"init": ("normal", "scaled", "truncated")})
     """Standard deviation of the initial weights, before any cut."""
     zero_padding: bool = field(False, needs={"kind": ("encoder", "encoder-decoder")})
-    """Initial padding row of the embedding matrix at zero, as fairseq's."""
+    """Zero initialization of the embedding matrix's padding row (fairseq)."""
     vocab_size: int | None = field(
         None,
         unit="tokens",
@@ -480,4 +480,4 @@ class ModelConfig(Table):
     vocab_multiple: int = field(1, unit="tokens", ge=1, le=LARGEST_VOCABULARY)
     """Divisor of the number of rows of the embedding matrix (T5: 128)."""
     max_len: Tokens[int | None] = of_blocks(None, derived="data.context")
-    """Longest input; the rows of learned position tables."""
+    """Longest input, and the rows of learned position tables."""

@@ -31,21 +31,21 @@ class Loss:
     title: str
     """Target, such as ``next token``."""
     head: str | None = "vocabulary"
-    """The head that predicts it, by its name in ``HEADS``; None: a classifier of its own, which
-    training alone has."""
+    """The head that predicts it, by its name in ``HEADS``; None: a separate training-only
+    classifier."""
     notes: tuple[str, ...] = ()
-    """Weights and the like, a short line each."""
+    """Weights and similar details, a short line each."""
     is_of_each_layer: bool = False
-    """True where every block below the last has it, by a classifier of its own."""
+    """True where every block below the last has it, with its own classifier."""
 
 
 @dataclass(frozen=True)
 class EvaluatedMetric:
-    """A metric of evaluations: its direction, and the columns of items whose sums it divides."""
+    """A metric of evaluations: its direction, and the item columns of its quotient of sums."""
 
     is_lower_better: bool = False
     table: str = ""
-    """The table of a test's items; empty: it is no quotient of sums."""
+    """The table of a test's items; empty: the metric is not a quotient of sums."""
     columns: tuple[str, str] = ("", "")
     """The dividend and the divisor."""
     unit: float = 1.0
@@ -59,7 +59,7 @@ example of a task."""
 
 
 class Lengths(NamedTuple):
-    """Tokens of an example: of an encoder's input for a decoder, and of the prediction."""
+    """Tokens of an example: of the encoder input of an encoder-decoder, and of the prediction."""
 
     read: int
     written: int
@@ -72,17 +72,17 @@ class ObjectiveTable(Table):
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder", "lstm")
     text: ClassVar[TextUse] = "windows"
     gathers_positions: ClassVar[bool] = True
-    """True where states are read at positions that a batch lists, and not at all of them."""
+    """True where states are read only at positions that a batch lists."""
     masks_keys: ClassVar[bool] = True
     """True where batches may hide keys beyond causality, such as padding."""
     is_scored_in_windows: ClassVar[bool] = False
-    """True where a text is scored in windows, whose distance says how much context tokens have."""
+    """True where a text is scored in windows, with a stride that sets the tokens' context."""
     is_probed: ClassVar[bool] = False
-    """True where its models predict text, and so can be asked zero-shot probes."""
+    """True where its models predict text, and so can answer zero-shot probes."""
     evaluated: ClassVar[Mapping[str, EvaluatedMetric]] = {
         "loss": EvaluatedMetric(is_lower_better=True)
     }
-    """The metrics of an evaluation during training, where the objective alone tells."""
+    """The metrics of an evaluation during training, where the objective alone determines them."""
     scores_whole_split: ClassVar[bool] = False
     """True where every evaluation scores a whole split, not ``train.evaluate_tokens`` of it."""
 
@@ -101,13 +101,13 @@ class ObjectiveTable(Table):
     def lengths(self, context: int) -> Lengths:
         """Return the greatest lengths of an example where ``data.context`` is ``context``.
 
-        Two differ where an encoder-decoder reads more, or less, than it writes; a model of one
-        stack has both alike.
+        They differ where an encoder-decoder reads more, or less, than it writes; a single stack has
+        equal lengths.
         """
         return Lengths(context, context)
 
     def n_sentinels(self, context: int) -> int:
-        """Count the sentinels that a window takes, which stand for the gaps of a text."""
+        """Count the sentinels for gaps that a window of the text uses."""
         return 0
 
     def n_predictions(self, context: int) -> int:
@@ -115,7 +115,8 @@ class ObjectiveTable(Table):
         return context
 
     def reads_texts_alone(self) -> bool:
-        """Return whether nothing but what stands for a text is read, where heads read no more."""
+        """Return whether only the state that represents a text is read, by heads that need no
+        more."""
         return False
 
     def n_classifiers(self) -> tuple[int, int]:
@@ -163,10 +164,10 @@ class CausalObjective(ObjectiveTable):
     kind: Literal["causal"] = "causal"
     """Predict the next token at every position."""
     positions: Literal["all", "last"] = "all"
-    """Positions of a window that predict: all, or only the last, which sees the whole context."""
+    """Predicting positions of a window: all, or only the last, with the whole context."""
     position_reduction: Literal["mean", "sum"] = field("mean", needs={"positions": ("all",)})
-    """Training loss of a window's positions: their mean, or their sum, averaged over the windows of
-    a batch. Losses are logged as means."""
+    """Reduction of the training loss over a window's positions: their mean, or their sum, averaged
+    over the windows of a batch. Losses are logged as means."""
     targets: int = field(1, unit="tokens", ge=1, le=1000)
     """Tokens ahead that each position predicts; those beyond the next by training-only
     classifiers."""
@@ -180,8 +181,8 @@ class CausalObjective(ObjectiveTable):
     auxiliary_stop: float = field(
         0.5, unit="share", needs={"auxiliary": ("layers",)}, gt=0.0, le=1.0
     )
-    """Share of the run over which the blocks' losses stop, the lowest first: block l of n's
-    after l / n of it."""
+    """Share of the run over which the blocks' losses stop, lowest first: block l of n stops after l
+    / n of it."""
     auxiliary_reduction: Literal["sum", "mean"] = field("sum", needs={"auxiliary": ("layers",)})
     """Reduction of the losses of the blocks that still have one and of the final loss."""
 
@@ -201,7 +202,7 @@ class CausalObjective(ObjectiveTable):
         ``n_layers`` counts the blocks of the model.
         """
         below, last = self.n_classifiers()
-        # That of block l of n counts for a share l / n of the run up to the stop: over the blocks
+        # Block l of n has its loss for a share l / n of the run up to the stop: over the blocks
         # below the last, these shares add up to (n - 1) / 2.
         return last + below * self.auxiliary_stop * (n_layers - 1) / 2
 
@@ -265,45 +266,45 @@ class MaskedObjective(ObjectiveTable):
     mask_share: float = field(0.15, unit="share of tokens", gt=0.0, lt=1.0)
     """Share of a text's tokens that are predicted."""
     mask_base: Literal["all", "maskable"] = "all"
-    """Basis of mask_share: all tokens of an example, or those that may be hidden."""
+    """Basis of mask_share: all tokens of an example, or only maskable ones."""
     max_predictions: Tokens[int | None] = None
-    """Largest number of predictions in an example; ALBERT's released data has 20."""
+    """Largest number of predictions per example; ALBERT's released data has 20."""
     max_ngram: int = field(3, unit="words", needs={"masking": ("ngram",)}, ge=1, le=100)
     """Words of the longest n-gram."""
     ngram_favours: Literal["short", "long"] = field("short", needs={"masking": ("ngram",)})
     """Probability of a length n: in proportion to 1/n, or the reverse."""
     p_mask: Probability[float] = 0.8
-    """Predicted tokens that are replaced by the mask token."""
+    """Probability of replacing a predicted token by the mask token."""
     p_random: Probability[float] = 0.1
-    """Predicted tokens that are replaced by a random one; the rest stays as it is."""
+    """Probability of replacing a predicted token by a random one; the rest stay unchanged."""
     random_ids: Literal["ordinary", "all"] = "ordinary"
     """Source of random tokens: ids of text, or special ones too (ALBERT, as released)."""
     spared_ids: int = field(0, unit="ids", ge=0, le=LARGEST_VOCABULARY)
-    """Ids after the last special one that are never hidden; Macaron BERT, as released, has 1."""
+    """Number of ids after the last special one that are never masked; Macaron BERT, as released,
+    has 1."""
     predict_first: bool = False
-    """Prediction of the first token too, which begins every example (Macaron BERT, as released)."""
+    """Masking also of the first token of every example (Macaron BERT, as released)."""
     static_copies: int | None = field(None, unit="passes", ge=1, le=1_000_000)
-    """Passes over the text after which pairs and masks repeat; unset, every pass has new ones
+    """Passes over the text after which pairs and masks repeat; unset, every pass draws new ones
     (ALBERT's data: 40)."""
     z_loss: Weight[float] = 0.0
     """Weight, in training alone, of (log Z)^2 of each prediction of a token: Z is the
     denominator of its softmax (T5: 1e-4)."""
     sentence: Literal["none", "nsp", "sop"] = "none"
-    """Target of the sentence head: nothing, whether B is the text after A (next sentence), or
-    whether A and B are in their order (sentence order)."""
+    """Target of the sentence head: none, whether B follows A (next sentence), or whether A and B
+    are in order (sentence order)."""
     sentence_weight: Scale[float] = field(1.0, needs={"sentence": ("nsp", "sop")})
-    """Weight of the sentence loss beside that of masked tokens."""
+    """Weight of the sentence loss, added to the masked-token loss."""
     sentence_trains: Literal["model", "head"] = field("model", needs={"sentence": ("nsp", "sop")})
-    """Parameters that the sentence loss trains: the whole model, or its head alone, as a probe
-    of a model that learns without that loss."""
+    """Parameters trained by the sentence loss: the whole model, or only its head, as a probe of a
+    model trained without it."""
     pairs: Literal["chunks", "sentences"] = "chunks"
     """Segments A and B: two parts of a chunk of sentences that fills the context, or single
     sentences (Macaron BERT, as released)."""
     p_short: Probability[float] = field(0.1, needs={"pairs": ("chunks",)})
-    """Examples whose length is drawn uniformly instead of filling the context."""
+    """Probability that an example's length is drawn uniformly instead of filling the context."""
     short_per: Literal["example", "document"] = field("example", needs={"pairs": ("chunks",)})
-    """Draw of that length: for each example, or once for a pass over a document (ALBERT, as
-    released)."""
+    """Unit of that length draw: each example, or a pass over a document (ALBERT, as released)."""
     single_sentence: Literal["keep", "negative", "drop"] = field(
         "keep", needs={"pairs": ("chunks",)}
     )
@@ -351,7 +352,7 @@ BLEU_LANGUAGES: dict[BleuTokenizer, tuple[str, ...]] = {
     # Written without spaces between words: Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha.
     "char": ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz"),
 }
-"""The languages, by their codes, that are not scored with 13a."""
+"""Languages not scored with 13a, by code."""
 
 
 def bleu_tokenizer_of(language: str) -> BleuTokenizer:
@@ -376,28 +377,28 @@ class TranslationObjective(ObjectiveTable):
     kind: Literal["translation"] = "translation"
     """Predict a translation from its source."""
     label_smoothing: float = field(0.0, unit="share", ge=0.0, lt=1.0)
-    """Share of each target that is spread over the vocabulary."""
+    """Share of each target spread over the vocabulary."""
     smoothing: Literal["uniform", "others"] = "uniform"
-    """Over the whole vocabulary, the target included (Macaron Net, as released), or the others
-    (fairseq today)."""
+    """Support of label smoothing: the whole vocabulary, target included (Macaron Net, as released),
+    or the other tokens (fairseq today)."""
     z_loss: Weight[float] = 0.0
     """Weight, in training alone, of (log Z)^2 of each prediction: Z is the denominator of its
     softmax (T5: 1e-4)."""
     bleu_tokenizer: BleuTokenizer | None = field(
         None,
-        derived="zh, ja-mecab and ko-mecab by data.target_language; char of Thai, Lao, Khmer, "
-        "Burmese and Tibetan; 13a of others",
+        derived="zh, ja-mecab and ko-mecab by data.target_language; char for Thai, Lao, Khmer, "
+        "Burmese and Tibetan; 13a for others",
     )
-    """sacreBLEU's tokenizer of BLEU: 13a and intl divide punctuation from words between spaces;
-    zh, ja-mecab and ko-mecab find the words of Chinese, Japanese and Korean; char takes each
-    character as one. flores200 needs its model in sacreBLEU's folder."""
+    """sacreBLEU's tokenizer for BLEU: 13a and intl split punctuation from space-separated words;
+    zh, ja-mecab and ko-mecab find the words of Chinese, Japanese and Korean; char splits into
+    characters. flores200 needs its model in sacreBLEU's folder."""
     beam: int = field(5, unit="hypotheses", ge=1, le=WIDEST_BEAM)
-    """Hypotheses kept at a time, where a command or a study translates and says no other."""
+    """Beam size of translation, unless a command or a study gives another."""
     length_rule: Literal["fairseq", "gnmt"] = "fairseq"
     """Divisor of a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / 6)^p
     (gnmt)."""
     length_penalty: float = field(1.0, ge=-LARGEST_PENALTY, le=LARGEST_PENALTY)
-    """The exponent p: 0 favours short translations, more longer ones."""
+    """Exponent p of the length rule: 0 favours short translations, larger values longer ones."""
 
     def n_ids(self, context: int) -> int:
         """Count the ids that every row of a batch has: none, as a batch is at most all pairs."""
@@ -426,7 +427,7 @@ KINDS: dict[str, tuple[ModelKind, ...]] = {
 """The kinds of model that can read each format."""
 
 MARKS = 4
-"""Of a row of three texts, the most that a task has."""
+"""Special tokens of a row of three texts, the most that a task has."""
 
 
 class SupervisedObjective(ObjectiveTable):
@@ -439,35 +440,37 @@ class SupervisedObjective(ObjectiveTable):
     kind: Literal["supervised"] = "supervised"
     """Answer tasks: fine-tuning on examples with labels, choices or spans."""
     format: Format = "pair"
-    """Format of an example: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts between a
-    start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as text, the answer too
-    (T5)."""
+    """Format of an example: pair, [CLS] A [SEP] B [SEP], for encoders; traversal, texts between
+    start, delimiter and end tokens, for decoders and LSTMs (GPT-1); text, text to text, answers
+    included (T5)."""
     dropout: Dropout[float] = field(0.1, needs={"format": ("pair", "traversal")})
-    """Dropout of the vector that the task's head reads; of spans of what no answer is judged by."""
+    """Dropout of the vector that the task's head reads; for spans, of the input of the no-answer
+    score."""
     zero_head: bool = field(False, needs={"format": ("pair", "traversal")})
-    """Answering head at zero in the beginning (Macaron Net), whatever the start has."""
+    """Zero initialization of the answering head (Macaron Net), whatever the start has."""
     logistic: bool = field(False, needs={"format": ("pair", "traversal")})
-    """One output for a task of two labels, the logit of the second (Macaron Net), in place of one
-    for each."""
+    """Single output for a task of two labels, the logit of the second (Macaron Net), instead of one
+    per label."""
     orders: Literal["given", "random", "both"] = field("given", needs={"format": ("pair",)})
-    """Of tasks whose two texts may be exchanged: read in training as they are given, in either
-    order by chance, or in both. A traversal always has both."""
+    """Order of two exchangeable texts in training: as given, either at random, or both. A traversal
+    always has both."""
     language_weight: Weight[float] = field(0.0, needs={"format": ("traversal",)})
-    """Weight of the loss of predicting the texts themselves, a mean over rows of each row's mean
+    """Weight of the language-modelling loss on the texts, a mean over rows of each row's mean
     (GPT-1: 0.5)."""
     answer: Literal["greedy", "rank"] = field("greedy", needs={"format": ("text",)})
-    """Decoding of an answer: written token by token, or the label whose text is likeliest."""
+    """Decoding of an answer: greedy, token by token, or the label with the likeliest text."""
     target_length: WindowTokens[int] = field(64, needs={"format": ("text",)})
-    """Tokens of the longest target, its end included; the rest is cut off."""
+    """Tokens of the longest target, its end included; longer targets are truncated."""
     doc_stride: Tokens[int] = field(128, needs={"format": ("pair",)})
-    """Tokens between the windows in which a long passage is read for a span."""
+    """Stride in tokens of the windows of a long passage with a span to find."""
     max_answer: Tokens[int] = field(30, needs={"format": ("pair",)})
-    """Tokens of the longest span that is answered."""
+    """Tokens of the longest span given as an answer."""
 
     def check_head(self, task: Task) -> None:
-        """Raise ConfigError where a head of one output is asked for, and a task has no two labels.
+        """Raise ConfigError where a head with one output is set, but a task does not have two
+        labels.
 
-        The labels of a table of one's own are not known before it is read.
+        The labels of a custom table are unknown before it is read.
         """
         if self.logistic and not (task.kind == "classes" and len(task.labels) == 2):
             raise ConfigError(
@@ -480,7 +483,8 @@ class SupervisedObjective(ObjectiveTable):
         return kind in KINDS[self.format]
 
     def evaluations(self, data: DataConfig) -> tuple[str, ...]:
-        """Return the loss, the score, and the metrics of each task; of several behind its name."""
+        """Return the loss, the score, and each task's metrics, prefixed by its name if there are
+        several."""
         metrics = {name: task_of(name, data.columns).metrics for name in data.task_names}
         if len(metrics) == 1:
             [task_metrics] = metrics.values()
@@ -506,7 +510,7 @@ class SupervisedObjective(ObjectiveTable):
         return 0
 
     def reads_texts_alone(self) -> bool:
-        """Return whether the answer alone is learned, from the state that stands for the text."""
+        """Return whether only the answer is learned, from the state that represents the text."""
         return self.format != "text" and self.language_weight == 0
 
     def n_ids(self, context: int) -> int:

@@ -59,7 +59,7 @@ def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, An
 
 
 DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
-"""Fields that only a decoder beside an encoder has; None elsewhere, also in a resolved config."""
+"""Fields of an encoder-decoder's decoder only; None elsewhere, also in a resolved config."""
 
 
 OF_NO_BLOCKS: dict[str, Any] = {
@@ -71,8 +71,7 @@ OF_NO_BLOCKS: dict[str, Any] = {
     "dropout_final": 0.0,
     "max_len": None,
 }
-"""Fields of blocks of a resolved LSTM: none, which is how all that reads a config knows that there
-is none."""
+"""Block fields of a resolved LSTM: none, which tells readers of a config that there are none."""
 
 
 def _or(value: float | None, default: float) -> float:
@@ -80,7 +79,7 @@ def _or(value: float | None, default: float) -> float:
 
 
 def expected_model(recipe: Recipe, vocab_size: int) -> ResolvedModel:
-    """Resolve a recipe's model with the heads that its data will ask for, which is not read yet.
+    """Resolve a recipe's model with the heads that its data will need, before the data is read.
 
     Raises ConfigError as ``resolve_model`` does.
     """
@@ -91,13 +90,13 @@ def expected_model(recipe: Recipe, vocab_size: int) -> ResolvedModel:
 
 
 def expected_tasks(data: DataConfig) -> tuple[Task, ...]:
-    """Return the tasks that ``[data]`` names, before anything of them is read."""
+    """Return the tasks that ``[data]`` names, before reading them."""
     return tuple(task_of(name, data.columns) for name in data.task_names)
 
 
 def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -> ModelConfig:
-    """Return a model with the head that a task needs, and none that it does not."""
-    # A start that answers another task has heads for that.
+    """Return a model with exactly the head that a task needs."""
+    # A start that answers another task has the heads of that task.
     changes: dict[str, Any] = {"sentence_classes": 0, "label_outputs": 0, "span_head": "none"}
     if objective.format == "text":
         return model.model_copy(update=changes)
@@ -127,9 +126,9 @@ def n_outputs(task: Task, *, logistic: bool = False) -> int:
 
 
 def rows_of_example(recipe: Recipe) -> int:
-    """Count the rows that are computed together, as a micro-batch at least.
+    """Count the rows that must be computed in one micro-batch.
 
-    One for each choice, of which an example may have more, or for each order of two texts.
+    One per choice (an example may have more), or per order of two texts.
     """
     objective = recipe.objective
     if not isinstance(objective, SupervisedObjective) or objective.format == "text":
@@ -148,7 +147,7 @@ _MOST_EXAMPLES, _FEWEST_EPOCHS = 200_000, 1.0
 
 
 class TaskEpoch(int):
-    """Tokens of an epoch of tasks, as steps count them, that knows its number of examples."""
+    """Tokens of an epoch of tasks, as steps count them, with the number of its examples."""
 
     n_examples: int
 
@@ -160,11 +159,10 @@ class TaskEpoch(int):
 
 
 def default_epochs(n_examples: int) -> float:
-    """Return how many epochs a task of so many training examples is trained on, unless told.
+    """Return the default number of epochs for a task of ``n_examples`` training examples.
 
-    Three; of a small task as many as make 24,000 examples, at most 20; of a large one as many as
-    make 200,000 examples, at least one. So tasks of 250 to 400,000 rows take 5,000 to 400,000
-    examples.
+    Three; for a small task, enough for 24,000 examples, at most 20; for a large one, enough for
+    200,000 examples, at least one. So tasks of 250 to 400,000 rows take 5,000 to 400,000 examples.
     """
     for_small = min(_MOST_EPOCHS, _FEWEST_EXAMPLES / n_examples)
     for_large = max(_FEWEST_EPOCHS, _MOST_EXAMPLES / n_examples)
@@ -172,9 +170,9 @@ def default_epochs(n_examples: int) -> float:
 
 
 EVALUATIONS = 10
-"""Evaluations of a run that says nothing of them, and has the time."""
+"""Default number of evaluations of a run that has the time."""
 _EVALUATION_SHARE = 0.2
-"""Of a run in minutes, at most."""
+"""Largest share of a run in minutes."""
 _LOG_LINES = 200
 _CHECKPOINTS_AND_LOGS = 0.01
 """Share of a run in minutes that is neither steps nor evaluation."""
@@ -183,12 +181,12 @@ _EVALUATE_TOKENS = 32768
 _CACHE_TOKENS, _CACHE_TOKENS_NARROW = 1024, 4096
 """Tokens of a micro-batch for each thread.
 
-Fewer leave threads waiting for each other, more leave the cache. Measured at a d_model
-of 256 and 512, and of 128, where what surrounds the small products costs most.
+Fewer leave threads waiting for each other, more exceed the cache. Measured at a d_model of 256 and
+512, and of 128, where overhead around the small products costs most.
 """
 _NARROW = 128
 _EXACT_PARTS = 8
-"""Micro-batches of a step where the same bits are asked for: as many processes can share it."""
+"""Micro-batches of a step with ``exact``: the number of processes that can share it."""
 
 
 def batch_sequences(recipe: Recipe) -> int:
@@ -200,17 +198,17 @@ def batch_sequences(recipe: Recipe) -> int:
 
 
 def evaluation_effort(recipe: Recipe) -> float:
-    """Return how many tokens an evaluation during training computes for each that it scores."""
+    """Return the tokens computed per scored token in an evaluation during training."""
     stride = recipe.train.evaluate_stride
     return 1.0 if stride is None else recipe.data.context / stride
 
 
 def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
-    """Return the optimizer steps of a run, or None where the recipe alone does not tell.
+    """Return the optimizer steps of a run, or None where the recipe alone does not determine them.
 
-    It does not where a measurement (minutes) or the data (epochs) must. ``train_tokens`` is the
-    size of the training split, None while unknown. Tasks have as many epochs as
-    ``default_epochs`` gives them, unless told. Raises ConfigError where no length is set.
+    A measurement (minutes) or the data (epochs) must then do so. ``train_tokens`` is the size of
+    the training split, None while unknown. Tasks have the epochs of ``default_epochs`` unless set.
+    Raises ConfigError where no length is set.
     """
     train = recipe.train
     if train.steps is not None:
@@ -250,11 +248,11 @@ def length_in(
     evaluate_steps: int | None,
     scored_tokens: int | None,
 ) -> Length:
-    """Compute what fits into ``minutes`` of wall clock, of which evaluations take at most a fifth.
+    """Compute the length that fits into ``minutes`` of wall clock, at most a fifth for evaluations.
 
-    There are fewer evaluations where ten would take more, and where one would, it scores fewer than
-    the ``scored_tokens`` that ``evaluation_s`` was measured with, unless that is None: settings of
-    the recipe are kept, like its ``evaluate_steps``. Raises ConfigError if not one step fits.
+    If ten evaluations would take more, there are fewer; if one would, it scores fewer tokens than
+    the ``scored_tokens`` of the measured ``evaluation_s``, unless that is None: the recipe's own
+    settings are kept, like its ``evaluate_steps``. Raises ConfigError if not one step fits.
     """
     seconds = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS)
     n_evaluations = EVALUATIONS
@@ -286,14 +284,14 @@ def format_step(seconds: float) -> str:
 
 
 def in_proportion(step: int, *, of: int, to: int) -> int:
-    """Return the step of a run of ``to`` steps that is as far on as ``step`` in one of ``of``."""
+    """Return the step of a run of ``to`` steps at the same fraction as ``step`` of ``of``."""
     return max(1, round(step * to / of))
 
 
 def run_threads(train: TrainConfig, shared: int) -> int:
-    """Return the threads of a process of a run, whose share of the cores is ``shared``.
+    """Return the threads of a run's process with ``shared`` cores.
 
-    With ``exact`` it is one, whatever there is: what threads compute may depend on their number.
+    With ``exact`` it is one, on any machine: results may depend on the number of threads.
     """
     return train.threads or (1 if train.exact else max(1, shared))
 
@@ -308,7 +306,7 @@ def resolve_train(
     n_evaluations: int = EVALUATIONS,
     evaluate_tokens: int | None = None,
 ) -> ResolvedTrain:
-    """Resolve ``[train]`` for a run of ``steps`` optimizer steps, but for the precision.
+    """Resolve ``[train]`` for a run of ``steps`` optimizer steps, except the precision.
 
     ``valid_tokens`` is the size of the validation split, None while unknown: then an evaluation is
     taken to find as many as it scores. On a GPU a batch is one micro-batch, unless the recipe says
@@ -375,13 +373,14 @@ def warmup_steps(optimizer: OptimizerConfig, steps: int) -> int:
 
 
 MEASURED = ("train.steps", "train.precision")
-"""Derived fields that another machine, or another day, gives a value that changes numbers."""
+"""Derived fields with values that change numbers between machines or days."""
 
 
 def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
     """Return each ``table.field`` that is derived: unset or ``auto`` in ``given``.
 
-    Beside those of ``resolved`` it is ``data.keep_accents`` of a vocabulary that is trained.
+    Besides the derived fields of ``resolved`` this is ``data.keep_accents`` of a trained
+    vocabulary.
     """
     before = given.model_dump()
     after = resolved.model_dump()
@@ -399,13 +398,13 @@ def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
 
 
 def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:
-    """Raise ConfigError where one of several processes would have nothing of a batch.
+    """Raise ConfigError where one of several processes would get no part of a batch.
 
-    That is known from the recipe alone, before a text is read.
+    The recipe alone decides this, before a text is read.
     """
     if n_processes == 1:
         return
-    # Only the batches are wanted, so any length and any split will do; exact has one thread.
+    # Only the batches are needed, so any length and any split will do; exact has one thread.
     train = resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=1)
     sequences = train.batch_sequences
     if sequences < n_processes:
