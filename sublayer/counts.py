@@ -8,7 +8,7 @@ _HISSING = ("s", "x", "sh", "tch")
 def count(number: float, unit: str, form: str = ",") -> str:
     """Format a number of things, such as ``1 step`` and ``2,000 steps``.
 
-    ``unit`` is what one of them is called; ``form`` is the number's format, by which 1 is told.
+    ``unit`` is the singular noun; ``form`` is the number's format, which also decides the plural.
     """
     text = format(number, form)
     if text == "1":
@@ -17,7 +17,7 @@ def count(number: float, unit: str, form: str = ",") -> str:
 
 
 def enumerate_names(names: Sequence[str]) -> str:
-    """Join names as a sentence does: by commas, and the last by "and"."""
+    """Join names by commas, the last by "and"."""
     if not names:
         return ""
     *others, last = names

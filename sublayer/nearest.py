@@ -1,14 +1,14 @@
-"""Find the word that was probably meant."""
+"""The nearest valid word to a misspelled one."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 
 LONGEST_WORD = 80
-"""Characters of the longest word that is compared; a longer one takes long, and is no slip."""
+"""Characters of the longest compared word; a longer one is slow to compare, and no typo."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that the word was probably meant to be, if any is near.
+    """Return the choice that the word probably means, if any is near.
 
     Near is a ratio of difflib's of at least 0.6 where the word is a part of the choice or has the
     same letters, and of 0.65 where both begin alike: ``width`` is no slip for ``watch``.
@@ -26,6 +26,6 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def nearest_hint(word: str, choices: Iterable[str]) -> str:
-    """Format the choice that was probably meant, for the end of a message; empty for none."""
+    """Format the probable choice for the end of a message; empty for none."""
     near = nearest(word, choices)
     return f": did you mean {near}?" if near else ""

@@ -122,7 +122,7 @@ class ShellCompletion(shell_completion.ShellComplete):
         return {}
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the unfinished one, and that."""
+        """Return the words before the unfinished one, and the unfinished one."""
         return [*self.words], self.start
 
     def format_completion(self, item: Any) -> str:
@@ -157,7 +157,7 @@ def _titled(folder: Path) -> Candidates:
 
 
 def recipes(incomplete: str) -> Candidates:
-    """Return the shipped recipes, and the runs, whose recipes may be used."""
+    """Return the shipped recipes, and the runs as sources of recipes."""
     from sublayer.config.layers import SHIPPED
 
     return [*_titled(SHIPPED), *runs(incomplete)]
@@ -266,7 +266,7 @@ def devices(incomplete: str) -> Candidates:
 
 
 def planned_devices(incomplete: str) -> Candidates:
-    """Return kinds of devices, and those with datasheets."""
+    """Return kinds of devices, and devices with datasheets."""
     from sublayer.estimate.cluster import DEVICES
 
     return [*devices(incomplete), *((name, "by its datasheet") for name in DEVICES)]

@@ -34,25 +34,27 @@ def recipes(
     source: Annotated[
         str | None,
         Argument(
-            "A recipe's name, a .toml file, or a run; none lists all.",
+            "A recipe's name, a .toml file, or a run. Default: a list of all recipes.",
             metavar="RECIPE",
             complete="recipes",
         ),
     ] = None,
     overrides: Settings = None,
-    diagram: Annotated[bool, Option("Draw the recipe's architecture instead.")] = False,
+    diagram: Annotated[
+        bool, Option("Draw the recipe's architecture instead of its fields.")
+    ] = False,
     out: Annotated[
         Path | None,
         Option(
-            "Draw the diagram in a file; else in the terminal.",
+            "The file to draw the diagram in. Default: the terminal.",
             metavar="FILE.svg",
             needs="diagram",
         ),
     ] = None,
     **options: Any,
 ) -> CommandResult:
-    """List the recipes and studies, or show all fields of a recipe, each with the recipe or rule
-    that its value comes from.
+    """List the recipes and studies, or show all fields of a recipe, each with the origin of its
+    value: a recipe or a rule.
     """
     check_rules(
         "",
@@ -66,7 +68,7 @@ def recipes(
         ),
         (
             source is None and "changed" in options,
-            "--changed shows the settings of a recipe: name one, such as modern",
+            "--changed shows the settings of one recipe: name it, such as modern",
         ),
     )
     if source is None:
@@ -82,8 +84,8 @@ def fields(
     name: Annotated[
         str | None,
         Argument(
-            f"A field (d_ff, model.d_ff), a table ({', '.join(TABLES)}), or a word to look "
-            "for in names, choices and descriptions; without it, all are listed.",
+            f"A field (d_ff, model.d_ff), a table ({', '.join(TABLES)}), or a word to search "
+            "names, choices and descriptions for. Default: all fields.",
             metavar="NAME|WORD",
             complete="fields",
         ),
@@ -97,7 +99,7 @@ def fields(
     """
     if schema:
         if name is not None:
-            raise ConfigError(f"--schema is of all fields: leave out {quoted(name)}")
+            raise ConfigError(f"--schema covers all fields: leave out {quoted(name)}")
         return Found(json_schema(), json.dumps(json_schema(), indent=2))
     rows = field_rows() if name is None else find_fields(name)
     return Found({"fields": [asdict(row) for row in rows]}, "\n\n".join(map(_field, rows)))
@@ -121,11 +123,11 @@ def _field(field: FieldRow) -> str:
 
 
 _MOST_ENTRIES = 8
-"""Files listed of a folder without a known task."""
+"""Number of files listed for a folder without a known task."""
 _NEXT = (
-    "Files that are not in the cache are downloaded where a task is trained without a folder of "
-    "its files. The tasks of a folder: `sublayer tasks DIR`; a task in each format: "
-    "`sublayer tasks NAME --show`."
+    "Training on a task without a folder of its files downloads those missing in the cache. The "
+    "tasks of a folder: `sublayer tasks DIR`; a task in each format: `sublayer tasks NAME "
+    "--show`."
 )
 _READERS = {
     "pair": "pair, for encoders",
@@ -133,7 +135,7 @@ _READERS = {
     "text": "text, for encoder-decoders and decoders",
 }
 _MOST_TOKENS = 48
-"""Tokens above which a text is shortened to its beginning and end, half of them each."""
+"""Tokens to which a longer text is shortened, half from its beginning and half from its end."""
 
 
 @client_of(example="sublayer tasks rte --show")
@@ -141,8 +143,8 @@ def tasks(
     name: Annotated[
         str | None,
         Argument(
-            "A folder, to see its files of each task; or a task. Without it, all are "
-            "listed, with those in the cache.",
+            "A folder, to list its files of each task, or a task. Default: all tasks, with their "
+            "files in the cache.",
             metavar="DIR|NAME",
             complete="tasks",
         ),
@@ -154,14 +156,14 @@ def tasks(
     show: Annotated[
         bool,
         Option(
-            "Show an example as models read it, token by token, in each format. Without --data, "
-            "names stand for its texts."
+            "Show an example token by token in each format, as models read it. Without --data, "
+            "placeholders replace its texts."
         ),
     ] = False,
     row: Annotated[
         int,
         Option(
-            "The example to show, from 0, of the first split that is there.",
+            "The number of the example to show, from 0, in the first available split.",
             least=0,
             most=10**9,
             needs="show",
@@ -170,7 +172,7 @@ def tasks(
     tokenizer: Annotated[
         Path | None,
         Option(
-            "Whose tokens to show: a run, a model's folder, or a tokenizer's file or folder. "
+            "The tokenizer to use: a run, a model's folder, or a tokenizer's file or folder. "
             "Default: words.",
             metavar="RUN",
             complete="runs",
@@ -178,11 +180,11 @@ def tasks(
         ),
     ] = None,
 ) -> CommandResult:
-    """List the tasks that models are fine-tuned on, and their files in a folder.
+    """List the tasks for fine-tuning, and their files in a folder.
 
-    Files are found by the names that their publishers or the hub give them, in the folder, in that
-    of a suite, such as glue, or of a task, such as SST-2. Rows that have no meaning are left out,
-    and counted with the reason and the first place.
+    Files are found by the names of their publishers or the hub, in the folder or its subfolder of a
+    suite, such as glue, or of a task, such as SST-2. Invalid rows are left out, and counted with
+    the reason and the first place.
     """
     from sublayer.files.storage import expanded
     from sublayer.tasks.registry import TASKS
@@ -190,7 +192,7 @@ def tasks(
     task = TASKS.get(name or "")
     if task is None and (show or data is not None):
         option = "--show" if show else "--data"
-        raise ConfigError(f"{option} is of one task: name it, such as rte")
+        raise ConfigError(f"{option} needs a task: name one, such as rte")
     if task is not None and show:
         from sublayer.api.tokenizing import find_tokenizer
 
@@ -210,10 +212,10 @@ def tasks(
     if not there:
         return Found(
             results,
-            f"no files of a task in {name}, by the names that their publishers or "
-            "the hub give them, such as SST-2/train.tsv or sst2/train-00000-of-00001.parquet: it "
-            f"has {', '.join(results['entries']) or 'nothing'}. `sublayer tasks NAME` lists the "
-            "names of a task's files",
+            f"{name} has no files of a task, by the names of their publishers or the hub, such as "
+            "SST-2/train.tsv or sst2/train-00000-of-00001.parquet: it has "
+            f"{', '.join(results['entries']) or 'nothing'}. `sublayer tasks NAME` lists the names "
+            "of a task's files",
         )
     absent = [described["name"] for described in rows if not described["splits"]]
     parts = [
@@ -287,8 +289,9 @@ def _split_sizes(task: Mapping[str, Any]) -> str:
 
 
 def _faults(task: Mapping[str, Any]) -> Iterator[str]:
-    """Report omitted or repaired rows of each split, with the first, or why it is unreadable."""
-    happened = {"left_out": "left out", "repaired": "repaired", "kept": "kept as they are"}
+    """Report omitted or repaired rows of each split, with the first one, or the split's read
+    error."""
+    happened = {"left_out": "left out", "repaired": "repaired", "kept": "kept unchanged"}
     for name, split in task["splits"].items():
         texts = [f"cannot be read: {split['problem']}"] if split["problem"] else []
         texts += [
@@ -304,7 +307,7 @@ def _example(
 ) -> CommandResult:
     """Show the example ``row``, from 0, of a task's first split in a folder, in each format.
 
-    Without a folder, its texts are the names of its parts. Raises DataError without such an
+    Without a folder, the names of its parts replace its texts. Raises DataError without such an
     example.
     """
     from sublayer.data.tasks.figure import draw_figures
@@ -361,7 +364,7 @@ def _answer(task: "Task", example: "Example") -> str | int | float | None:
 
 
 def _shortened(row: Sequence[str], marks: Collection[str]) -> Iterator[str]:
-    """Return a row's tokens with the middle of long texts left out."""
+    """Return a row's tokens without the middle of long texts."""
     for _, text in groupby(row, key=lambda token: token in marks):
         tokens = list(text)
         n_left_out = len(tokens) - _MOST_TOKENS
@@ -376,26 +379,29 @@ def _shortened(row: Sequence[str], marks: Collection[str]) -> Iterator[str]:
 def completion(
     shell: Annotated[
         Literal["bash", "zsh", "fish"] | None,
-        Argument("bash, zsh or fish. Default: as the variable SHELL names it.", metavar="SHELL"),
+        Argument(
+            "The shell: bash, zsh or fish. Default: the shell of the variable SHELL.",
+            metavar="SHELL",
+        ),
     ] = None,
     install: Annotated[
         bool,
         Option(
-            "Keep the script below the home folder, and let the shell read it: ~/.bashrc or "
-            "~/.zshrc takes a line, unless it has it."
+            "Install the script below the home folder, with a line in ~/.bashrc or ~/.zshrc that "
+            "loads it, if missing."
         ),
     ] = False,
 ) -> CommandResult:
     """Print the script by which a shell completes sublayer's commands, options, recipes, runs,
     fields and their choices, or install it.
 
-    For the current shell alone: eval "$(sublayer completion bash)", of zsh likewise after compinit;
-    of fish sublayer completion fish | source.
+    For the current shell alone: eval "$(sublayer completion bash)"; in zsh likewise after compinit;
+    in fish, sublayer completion fish | source.
     """
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         raise ConfigError(
-            f"there is no completion for {name or 'this shell'}: name bash, zsh or fish"
+            f"completion is not available for {name or 'this shell'}: name bash, zsh or fish"
         )
     if not install:
         script = SHELLS[name].script
@@ -414,7 +420,7 @@ def completion(
         with startup.open("ab") as file:
             file.write((b"" if before.endswith(b"\n") or not before else b"\n") + line + b"\n")
         changed = str(startup)
-        lines.append(f"a line that reads it: {changed}")
-    lines.append(f"new shells have it: exec {name}")
+        lines.append(f"line that loads it: {changed}")
+    lines.append(f"to start a new shell: exec {name}")
     results = {"shell": name, "installed": str(target), "changed": changed}
     return Found(results, "\n".join(lines))

@@ -21,8 +21,8 @@ DEVIATES = 4
 Source = Annotated[
     str,
     Argument(
-        "A recipe to vary, or a study, by name or .toml file. Or the first of several recipes "
-        "or finished runs, which are the arms: the baseline.",
+        "A recipe to vary, or a study, by name or .toml file; or the baseline, first of several "
+        "recipes or finished runs that are the arms.",
         metavar="RECIPE|STUDY",
         complete="recipes_and_studies",
     ),
@@ -30,7 +30,7 @@ Source = Annotated[
 Words = Annotated[
     Sequence[str],
     Argument(
-        "Further recipes or runs, an arm each, then settings over all arms, such as "
+        "Further recipes or runs, one arm each, then settings for all arms, such as "
         "model.d_ff=512.",
         metavar="RECIPE|KEY=VALUE",
         complete="recipes_and_settings",
@@ -46,7 +46,7 @@ def demo(
     """Compare tiny decoders on the prose of the running Python installation, and write
     runs/demo/report.html.
 
-    It takes about two minutes on two cores, and uses up to eight. Run again, it makes the
+    It takes about two minutes on two cores, and uses up to eight. The same command again completes
     missing runs, or shows the results.
     """
     memory = total_memory()
@@ -69,12 +69,12 @@ def compare(
     details: Details = False,
     **options: Any,
 ) -> CommandResult:
-    """Train every arm at an equal budget with the same seeds, and say which is better, with
+    """Train every arm at an equal budget with the same seeds, and test which is better, with
     intervals.
 
-    The same command again resumes where it stopped, or shows what there is; with more --seeds it
-    trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and
-    active runs save; with --on they go on, and the same command joins them.
+    The same command again resumes where it stopped, or shows the results; with more --seeds it
+    trains the missing ones, and intervals widen for the further look. Ctrl-C stops, and active runs
+    save; with --on they continue, and the same command rejoins them.
     """
     from sublayer.study.definition import split_words
 
@@ -100,10 +100,10 @@ def plan(source: Source, words: Words = (), **options: Any) -> CommandResult:
 def judge(
     sources: Annotated[
         Sequence[Path],
-        Argument("Tables or folders of runs; the first is the baseline.", metavar="SOURCE"),
+        Argument("Tables, or folders of runs; the first is the baseline.", metavar="SOURCE"),
     ],
     html: Annotated[
-        Path | None, Option("Also write the verdict as a page of HTML.", metavar="FILE")
+        Path | None, Option("Also write the verdict as an HTML page.", metavar="FILE")
     ] = None,
     table: Annotated[
         Path | None, Option("Also write runs and differences: .csv, .md or .tex.", metavar="FILE")
@@ -112,9 +112,9 @@ def judge(
 ) -> CommandResult:
     """Judge runs of any trainer: which arm is better than the baseline, with intervals.
 
-    Reads CSV, TSV, JSON lines and Parquet, and says how it understood their columns. Exit codes: 0
-    better, 10 no difference that matters, 11 cannot tell, 12 worse, 2 a mistake; of several arms
-    that of --new, else 0 where any is better and 12 where all are worse.
+    Reads CSV, TSV, JSON lines and Parquet, and reports its interpretation of the columns. Exit
+    codes: 0 better, 10 no difference that matters, 11 cannot tell, 12 worse, 2 a mistake; of
+    several arms, the code of --new, else 0 if any is better and 12 if all are worse.
     """
     from sublayer.files.storage import check_free
     from sublayer.reporting.judged import write_page, write_table
@@ -135,17 +135,17 @@ def report(
     verify: Annotated[
         bool,
         Option(
-            "Write nothing: check that a comparison's results follow from its sealed plan and "
-            "from the scores of its test items, and list those that do not. Exit code 0: they "
-            f"follow; {DEVIATES}: they do not, or no plan was sealed.",
+            "Verify, without writing, that a comparison's results follow from its sealed plan "
+            "and its scores of test items, and list deviations. Exit code 0: they follow; "
+            f"{DEVIATES}: they do not, or no plan was sealed.",
         ),
     ] = False,
     **options: Any,
 ) -> CommandResult:
     """Write the HTML report of a comparison, or of a run, from its folder, and print its path.
 
-    Nothing is trained. The report of an unfinished comparison shows the runs that have ended, and
-    names the missing ones. A file is overwritten only where it is a report of the same folder.
+    Nothing is trained. The report of an unfinished comparison shows the finished runs, and names
+    the missing ones. A file is overwritten only if it is a report of the same folder.
     """
     if not verify:
         path = run.report(**options)
@@ -163,14 +163,13 @@ def report(
 @client_of(run.list_runs, "sublayer runs")
 def runs(
     folders: Annotated[
-        Sequence[str], Argument("Folders to look for runs in. Default: runs.", metavar="FOLDER")
+        Sequence[str], Argument("Folders to search for runs. Default: runs.", metavar="FOLDER")
     ] = (),
     **options: Any,
 ) -> CommandResult:
     """List runs, comparisons and imported models, the newest first.
 
-    A score is the best on the validation split during training, unless it is marked (test). Below
-    an unfinished one stands the command that resumes it. Nothing is written, and no model is
-    loaded.
+    A score is the best on the validation split during training, unless marked (test). An unfinished
+    run is followed by the command that resumes it. Nothing is written, and no model is loaded.
     """
     return run.list_runs(*folders, **options)

@@ -21,26 +21,26 @@ _UNDERLINED, _PLAIN = "\x1b[4m", "\x1b[24m"
     'sublayer generate runs/book --prompt "The " --tokens 200 --temperature 0.8',
 )
 def generate(as_json: Json = False, **options: Any) -> CommandResult | None:
-    """Continue a prompt. One continuation appears as it is made; several, each after a line,
-    when all are done.
+    """Continue a prompt. A single continuation appears as it is generated; several, each below a
+    line, when all are done.
 
-    An encoder-decoder that was trained on gaps fills those of the text, which <extra_id_0>,
-    <extra_id_1> ... stand for: greedy, by a beam, or drawn.
+    An encoder-decoder trained on gaps fills the gaps <extra_id_0>, <extra_id_1> ... of the text:
+    greedily, by a beam, or by sampling.
     """
     is_single = "n" not in options and not as_json
     written = writing.generate(**options, show=write_result if is_single else None)
     if as_json:
         return written
-    # Printed as it is, to the last no-break space.
+    # Printed unchanged, to the last no-break space.
     if isinstance(written, writing.Completions):
         shown = written.completions[:1] if is_single else written.completions
         write_result(f"{writing.numbered([*map(_underlined, shown)])}\n")
         for completion in shown:
             empty = [str(n) for n, gap in enumerate(completion.gaps, 1) if not gap.text.strip()]
             if empty:
-                note(f"filled with nothing: gap {enumerate_names(empty)}")
+                note(f"empty filling: gap {enumerate_names(empty)}")
             if completion.unplaced:
-                note(f"written for no gap, and left out: {completion.unplaced!r}")
+                note(f"text outside all gaps, left out: {completion.unplaced!r}")
         n_tokens = shown[0].n_tokens
     else:
         write_result("\n" if is_single else f"{written!r}\n")
@@ -51,7 +51,7 @@ def generate(as_json: Json = False, **options: Any) -> CommandResult | None:
 
 
 def _underlined(completion: "Completion") -> str:
-    """Return the text, on a terminal with its fillings underlined."""
+    """Return the text, with fillings underlined on a terminal."""
     if not sys.stdout.isatty():
         return completion.text
     shown, end = "", 0
@@ -77,9 +77,9 @@ def fill(**options: Any) -> CommandResult:
 def translate(as_json: Json = False, **options: Any) -> CommandResult | None:
     """Translate each line of standard input to a line of standard output, in order.
 
-    An empty line stays one. A line that is longer than the model reads becomes an empty line, and
-    is said on standard error; nothing is cut. With --json one object holds all of it. Ctrl-C ends
-    after the last line that was printed, and says which.
+    An empty line stays empty. A line longer than the model's context becomes an empty line,
+    reported on standard error; nothing is truncated. With --json one object holds all lines. Ctrl-C
+    ends after the last printed line, and reports its number.
     """
     lines = LineInput(sys.stdin.buffer)
     translations = writing.Translations()
@@ -102,7 +102,7 @@ def translate(as_json: Json = False, **options: Any) -> CommandResult | None:
     if as_json:
         print_result(translations, as_json=True)
     if is_interrupted:
-        left = f"the input from line {translations.n_lines + 1:,} on is left"
+        left = f"the input from line {translations.n_lines + 1:,} on is untranslated"
         raise Interrupted(f"interrupted after {count(translations.n_lines, 'line')}: {left}")
     if lines.error is not None:
         raise lines.error
@@ -110,7 +110,7 @@ def translate(as_json: Json = False, **options: Any) -> CommandResult | None:
 
 
 class LineInput:
-    """Lines of a stream up to the first that is not UTF-8, which becomes ``error``."""
+    """Lines of a stream up to the first line that is not UTF-8; ``error`` then reports it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.error: DataError | None = None
@@ -135,7 +135,7 @@ class LineInput:
     '--text "a word"',
 )
 def tokenize(**options: Any) -> CommandResult:
-    """Train a tokenizer on a text and save it, or show how one splits a text into tokens.
+    """Train a tokenizer on a text and save it, or show the tokens of a text.
 
     A recipe uses a saved tokenizer with data.tokenizer=FILE.
     """

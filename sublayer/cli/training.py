@@ -50,59 +50,59 @@ def finetune(
         ),
     ] = (),
     text: Annotated[
-        str | None, Option("Of a table of your own: the column of texts.", metavar="COLUMN")
+        str | None, Option("The column of texts in a table of your own.", metavar="COLUMN")
     ] = None,
     text_pair: TextPair = None,
     label: Annotated[
         str | None,
-        Option("The column of labels; with --choices of the right one.", metavar="COLUMN"),
+        Option("The column of labels; with --choices, of the right choice.", metavar="COLUMN"),
     ] = None,
-    number: Annotated[bool, Option("The label is a number to predict, and no class.")] = False,
+    number: Annotated[bool, Option("Predict the label as a number, not a class.")] = False,
     choices: Choices = None,
     answer: Annotated[
         str | None,
-        Option("The column of answers that are a part of the text.", metavar="COLUMN"),
+        Option("The column of answers, each a span of the text.", metavar="COLUMN"),
     ] = None,
     answer_start: Annotated[
         str | None,
         Option(
-            "Where the answer begins in the text, in characters. Default: where it first stands.",
+            "The column of each answer's start in the text, in characters. Default: its first "
+            "occurrence.",
             metavar="COLUMN",
         ),
     ] = None,
     target: Annotated[
         str | None,
         Option(
-            "The column of texts that a T5 or a decoder learns to write: any words, such as a "
-            "summary.",
+            "The column of target texts that a T5 or a decoder learns to write, such as summaries.",
             metavar="COLUMN",
         ),
     ] = None,
     group: Annotated[
         str | None,
         Option(
-            "The column of the document or author: the rows of one are never divided between "
-            "training and scored data.",
+            "The column of documents or authors, to keep each one's rows together in training or "
+            "in scored data.",
             metavar="COLUMN",
         ),
     ] = None,
-    id: Annotated[str | None, Option("The column of the rows' ids.", metavar="COLUMN")] = None,
+    id: Annotated[str | None, Option("The column of row ids.", metavar="COLUMN")] = None,
     **options: Any,
 ) -> CommandResult:
-    """Fine-tune a model on a task, and score it beside what needs no model.
+    """Fine-tune a model on a task, and score it against baselines without a model.
 
-    A part of the training examples is held out to choose the checkpoint; the published development
-    set is scored once, in the end. Beside the score stand its standard error, the majority's answer
-    and a linear model of words trained on the same rows. A table of your own is named by its file,
-    and its columns by options: `sublayer finetune albert-small my.csv --text review --label stars`.
-    All settings are those of a recipe: `sublayer train RUN` takes the folder's recipe, too.
+    A held-out part of the training examples selects the checkpoint; the published development set
+    is scored once, at the end. The score comes with its standard error, the majority answer and a
+    linear model of words trained on the same rows. A table of your own is named by its file, and
+    its columns by options: `sublayer finetune albert-small my.csv --text review --label stars`. All
+    settings form a recipe: `sublayer train RUN` takes the folder's recipe, too.
     """
     names = [word for word in words if "=" not in word]
     source = str(options["source"])
     if options.get("resume") and not names and (Path(source) / RUN_RECIPE).is_file():
         raise ConfigError(
-            "--resume of a fine-tuning takes the task or table that it began with; `sublayer "
-            f"train {shlex.quote(as_typed(source))} --resume` resumes a run as its folder says"
+            "--resume of a fine-tuning needs its original task or table; `sublayer train "
+            f"{shlex.quote(as_typed(source))} --resume` resumes a run from its folder alone"
         )
     columns = {
         "text": text,
@@ -118,14 +118,12 @@ def finetune(
     given = {role: column for role, column in columns.items() if column}
     if (given or number) and not any(map(finetuning.is_table, names)):
         first = next(iter(given), "number").replace("_", "-")
-        missing = "".join(f"; {word} is not there" for word in names if word not in TASKS)
+        missing = "".join(f"; {word} does not exist" for word in names if word not in TASKS)
         raise ConfigError(
-            f"--{first} is of a table of your own: name its file, such as my.csv{missing}"
+            f"--{first} needs a table of your own: name its file, such as my.csv{missing}"
         )
     if number and not label and (answer or target):
-        raise ConfigError(
-            "--number is of a label, and none is given: leave it out, or give --label"
-        )
+        raise ConfigError("--number needs a label: leave it out, or give --label")
     settings = [word for word in words if "=" in word]
     return finetuning.finetune(tasks=names, overrides=settings, columns=given or None, **options)
 
@@ -136,7 +134,7 @@ _FILE = "FILE"
 
 
 def after_training(run: str, recipe: "Recipe", splits: Collection[str]) -> list[str]:
-    """Return next commands for a run; ``splits`` are those of its text."""
+    """Return next commands for a run; ``splits`` are the splits of its text."""
     name, data, kind = shlex.quote(as_typed(run)), recipe.data, recipe.model.kind
     if data.tasks is not None:
         return _listed(f"evaluate {name}", f"predict {name} {_FILE}")

@@ -283,7 +283,7 @@ class MaskedObjective(ObjectiveTable):
     """Number of ids after the last special one that are never masked; Macaron BERT, as released,
     has 1."""
     predict_first: bool = False
-    """Masking also of the first token of every example (Macaron BERT, as released)."""
+    """Prediction of the first token of every example as well (Macaron BERT, as released)."""
     static_copies: int | None = field(None, unit="passes", ge=1, le=1_000_000)
     """Passes over the text after which pairs and masks repeat; unset, every pass draws new ones
     (ALBERT's data: 40)."""
@@ -467,8 +467,7 @@ class SupervisedObjective(ObjectiveTable):
     """Tokens of the longest span given as an answer."""
 
     def check_head(self, task: Task) -> None:
-        """Raise ConfigError where a head with one output is set, but a task does not have two
-        labels.
+        """Raise ConfigError where a head has one output but the task not two labels.
 
         The labels of a custom table are unknown before it is read.
         """
