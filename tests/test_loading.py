@@ -98,7 +98,7 @@ def test_a_model_is_in_evaluation_mode_with_config_and_tokenizer(tmp_path):
 
 def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path):
     words = train_tokenizer("bpe", [b"a text"], vocab_size=300).serialize()
-    message = "model has 261 ids, the model's vocab_size is 256: they do not belong together"
+    message = "model has 261 ids, but the model's vocab_size is 256: they do not belong together"
     assert message in refusal(save(tmp_path / "model", words))
     letters = train_tokenizer("characters", [b"ab"]).serialize()
     tokenizer = load(save(tmp_path / "few", letters)).tokenizer
@@ -129,7 +129,7 @@ def test_a_model_whose_outputs_overflow_is_refused(tmp_path, factor):
     for parameter in model.parameters():
         parameter.data = (parameter.data * factor).clamp(-3e38, 3e38)
     save_model(tmp_path / "model", model, TOKENIZER)
-    message = "what the model computes is not finite, with numbers up to"
+    message = "the model's outputs are not finite, with weights up to"
     assert message in refusal(tmp_path / "model")
     logits = torch.tensor([[1.0, torch.nan], [torch.inf, 0.0]])
     for row, temperature in product(logits[:, None], (0.0, 1.0)):

@@ -92,10 +92,9 @@ def fields(
     ] = None,
     schema: Annotated[bool, Option("Print the JSON Schema of a recipe file, for editors.")] = False,
 ) -> CommandResult:
-    """List the fields that a recipe may set: type, unit, default, when it counts, and which recipes
-    set it.
+    """List the fields of a recipe: type, unit, default, condition of effect, recipes that set it.
 
-    On the command line a field is set as TABLE.FIELD=VALUE.
+    On the command line a field is set by TABLE.FIELD=VALUE.
     """
     if schema:
         if name is not None:
@@ -202,7 +201,9 @@ def tasks(
         return Found({"folder": data, "tasks": [described]}, _task_text(described))
     folder = None if name is None else expanded(name)
     if folder is not None and not folder.is_dir():
-        raise ConfigError(f"{name!r} is no folder and no task{nearest_hint(name or '', TASKS)}")
+        raise ConfigError(
+            f"{name!r} is neither a folder nor a task{nearest_hint(name or '', TASKS)}"
+        )
     rows = [_described(listed, folder, reads=folder is not None) for listed in TASKS.values()]
     entries = [] if folder is None else sorted(path.name for path in folder.iterdir())
     results: dict[str, Any] = {"folder": name, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
@@ -289,8 +290,7 @@ def _split_sizes(task: Mapping[str, Any]) -> str:
 
 
 def _faults(task: Mapping[str, Any]) -> Iterator[str]:
-    """Report omitted or repaired rows of each split, with the first one, or the split's read
-    error."""
+    """Report omitted or repaired rows of each split, with the first, or the split's read error."""
     happened = {"left_out": "left out", "repaired": "repaired", "kept": "kept unchanged"}
     for name, split in task["splits"].items():
         texts = [f"cannot be read: {split['problem']}"] if split["problem"] else []
@@ -324,7 +324,7 @@ def _example(
         examples = read_split(task, split, files[split]).examples
         if row >= len(examples):
             raise DataError(
-                f"{split} of {task.title} has {len(examples)} rows: --row counts from 0"
+                f"{split} of {task.title} has {len(examples)} rows: give a --row below that, from 0"
             )
         where, example = f"{split}, id {examples[row].id}", examples[row]
     answer, formats = _answer(task, example), draw_figures(task, example, tokenizer)
@@ -392,8 +392,8 @@ def completion(
         ),
     ] = False,
 ) -> CommandResult:
-    """Print the script by which a shell completes sublayer's commands, options, recipes, runs,
-    fields and their choices, or install it.
+    """Print or install the shell script that completes sublayer's commands, options, recipes, runs,
+    fields and their choices.
 
     For the current shell alone: eval "$(sublayer completion bash)"; in zsh likewise after compinit;
     in fish, sublayer completion fish | source.

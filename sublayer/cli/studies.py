@@ -69,12 +69,11 @@ def compare(
     details: Details = False,
     **options: Any,
 ) -> CommandResult:
-    """Train every arm at an equal budget with the same seeds, and test which is better, with
-    intervals.
+    """Train every arm at an equal budget with the same seeds, and test which is better.
 
-    The same command again resumes where it stopped, or shows the results; with more --seeds it
-    trains the missing ones, and intervals widen for the further look. Ctrl-C stops, and active runs
-    save; with --on they continue, and the same command rejoins them.
+    Differences have intervals. The same command again resumes where it stopped, or shows the
+    results; with more --seeds it trains the missing ones, and intervals widen for the further look.
+    Ctrl-C stops, and active runs save; with --on they continue, and the same command rejoins them.
     """
     from sublayer.study.definition import split_words
 
@@ -85,10 +84,10 @@ def compare(
     planning.plan, "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 )
 def plan(source: Source, words: Words = (), **options: Any) -> CommandResult:
-    """Give the cost of a run or of each arm of a comparison: parameters, FLOPs, memory, disk; with
-    --measure, time; and which difference it can find. With --processes, the cost of each of them.
+    """Print the cost of a run or of each arm of a comparison: parameters, FLOPs, memory, disk; with
+    --measure, time; and the detectable difference. With --processes, the cost of each process.
 
-    No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
+    No text is read and nothing is trained. An untrained vocabulary is assumed to have
     data.vocab_size tokens.
     """
     from sublayer.study.definition import split_words

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=2 --out runs/book",
 )
 def train(**options: Any) -> CommandResult | None:
-    """Train a model as a recipe says, and keep it with its record in a folder of its own.
+    """Train the model of a recipe, and save it with its record in a new folder.
 
-    Ctrl-C saves and stops; the same command with --resume resumes, and ends with the same weights
-    as if it had never been stopped. With --resume and a longer length, such as train.steps=400, a
-    run continues to that, finished or not. Several processes: torchrun --nproc-per-node 2 -m
+    Ctrl-C saves and stops; the same command with --resume continues, and ends with the same weights
+    as an uninterrupted run. With --resume and a longer length, such as train.steps=400, a run
+    continues to that length, finished or not. Several processes: torchrun --nproc-per-node 2 -m
     sublayer train RECIPE ... --out FOLDER.
     """
     trained = run.train(**options)

@@ -33,7 +33,7 @@ def test_evaluate_gives_the_scores_of_the_command(sublayer, trained):
     again = package.evaluate(trained, "test", stride=8)
     assert told == scores.to_dict() == again.to_dict()
     assert f"{scores['bits_per_byte']:,.4f}" in scores._repr_html_()
-    with pytest.raises(ConfigError, match="^stride '8' is refused: give a whole number$"):
+    with pytest.raises(ConfigError, match="^stride '8' is not accepted: give a whole number$"):
         package.evaluate(trained, stride="8")
 
 

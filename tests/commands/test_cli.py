@@ -56,7 +56,7 @@ def test_an_option_without_its_value_names_the_help_of_its_command(run):
     ("--zzzzzz", "No such option: --zzzzzz; see `sublayer --help`"),
     ("recipes --zzzzzz", "No such option: --zzzzzz; see `sublayer recipes --help`"),
     ("fields model train", "Got unexpected extra argument(s) (train); see `sublayer fields"),
-    ("evaluate runs/a --path a --split test --path b", "--path is given 2 times, and takes one"),
+    ("evaluate runs/a --path a --split test --path b", "--path is given 2 times but takes one"),
     ("recipes runs/gone", "'runs/gone' is not a recipe, a .toml file or a run"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_on_stderr(words, line, run):

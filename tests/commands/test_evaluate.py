@@ -222,10 +222,10 @@ def test_rows_without_a_text_and_columns_that_are_there_are_kept(predicted):
 @pytest.mark.parametrize("content, places, message", [
     ("review\n", "new.csv", "new.csv has no rows"), ("", "new.csv", "new.csv is empty"),
     ("review\n\xff", "new.csv", "is not UTF-8"),
-    ("review\na\n", "gone new.csv", "gone is not there: name runs, and then one file of rows"),
+    ("review\na\n", "gone new.csv", "gone is not there: name the runs, then one file of rows"),
     ("review\na\n", "gone lost new.csv", "gone is not there: name runs"),
-    ("review\na\n", "new.csv new.csv", "new.csv is more than one file"),
-    ("review\na\n", "new.csv run", "new.csv is a file, and a run follows it"),
+    ("review\na\n", "new.csv new.csv", "new.csv is a second file"),
+    ("review\na\n", "new.csv run", "new.csv is a file before a run"),
 ])  # fmt: skip
 def test_no_table_behind_runs(sublayer, reviewer, here, content, places, message):
     (here / "new.csv").write_bytes(content.encode("latin-1"))
@@ -384,7 +384,7 @@ def small(here):
 
 
 @pytest.mark.parametrize("words, message", [
-    ("data.context=3", "data.context = 3 has no room for texts between their marks"),
+    ("data.context=3", "data.context = 3 is too short for texts between their special tokens"),
     ("data.select=dev data.path=odd", "SST-2 has dev: leave it out"),
     ("data.path=odd", "has no column 'sentence'"),
 ])  # fmt: skip

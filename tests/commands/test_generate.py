@@ -92,8 +92,8 @@ def test_what_was_written_for_no_gap_is_said(sublayer, spans):
     words = ("generate", spans, "--prompt", PROMPT, *DRAWN)
     found = sublayer(*words, "--json").found()["completions"]
     unplaced = [each["unplaced"] for each in found if each["unplaced"]]
-    said = [line for line in sublayer(*words).err.splitlines() if "for no gap" in line]
-    assert said == [f"written for no gap, and left out: {text!r}" for text in unplaced]
+    said = [line for line in sublayer(*words).err.splitlines() if "outside all gaps" in line]
+    assert said == [f"text outside all gaps, left out: {text!r}" for text in unplaced]
     assert said  # so little is learned that some draws begin without a sentinel
 
 

@@ -617,7 +617,7 @@ def test_every_shipped_model_is_kept_as_it_is(run, name):
 
 
 def test_a_start_of_another_kind_is_refused_by_name(run):
-    with pytest.raises(ConfigError, match=r"is a model of another kind \(decoder\) than .*encoder"):
+    with pytest.raises(ConfigError, match=r"has model.kind = decoder, but .*encoder"):
         load_recipe("albert-small", {"init.run": run()})
 
 

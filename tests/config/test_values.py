@@ -110,7 +110,7 @@ def test_lengths_are_those_of_the_released_code(density, mean_span, released):
 def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds():
     assert [spans_of(SpanObjective(), n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
     assert spans_of(SpanObjective(noise_density=0.9, mean_span=1.0), 10) == (9, 1)
-    with pytest.raises(ConfigError, match="50 spans, between which there are 13"):
+    with pytest.raises(ConfigError, match="50 spans, with 13 tokens between them"):
         SpanObjective(noise_density=0.8, mean_span=1.0).resolve(64)
 
 
@@ -185,10 +185,10 @@ def check(n_processes, *settings, is_gpu=False):
 
 
 @pytest.mark.parametrize("n_processes, settings, words, remedy", [
-    (5, ["train.batch_sequences=4"], "is less than the 5 processes", "train.batch_sequences=5"),
+    (5, ["train.batch_sequences=4"], "is too small for 5 processes", "train.batch_sequences=5"),
     (5, ["train.batch_tokens=256"], "256, 4 windows, is less than", "train.batch_tokens=320"),
     (3, ["train.micro_batch_sequences=6", "train.batch_sequences=12", "train.exact=true"],
-     "into 2 micro-batches, less than the 3 processes", "train.micro_batch_sequences=4"),
+     "into 2 micro-batches, too few for 3 processes", "train.micro_batch_sequences=4"),
 ])  # fmt: skip
 def test_too_little_is_refused_with_what_would_be_enough(n_processes, settings, words, remedy):
     with pytest.raises(ConfigError, match=f"{words}.* give {remedy}"):

@@ -122,7 +122,7 @@ def test_the_tokenizer_beside_the_arrays_comes_along_or_is_of_another_model(tmp_
     assert "tokenizer" not in import_gpt1(folder, tmp_path / "ours")
     ids = load(tmp_path / "ours").tokenizer.encode(b"The hat")
     assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
-    check_refused(other, "has 11 ids, the model's vocab_size is 5: they do", by=import_gpt1)
+    check_refused(other, "has 11 ids, but the model's vocab_size is 5: they do", by=import_gpt1)
     (other / "vocab_40000.bpe").unlink()
     check_refused(other, "is without vocab_40000.bpe", DataError, by=import_gpt1)
 
