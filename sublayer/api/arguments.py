@@ -45,7 +45,7 @@ Recipe = Annotated[
 Device = Annotated[
     str | None,
     Option(
-        "Where to compute: cpu, cuda, cuda:1 ... Default: a GPU if there is one.",
+        "Device for computing: cpu, cuda, cuda:1 ... Default: a GPU if available.",
         metavar="DEVICE",
         complete="devices",
     ),
@@ -58,7 +58,9 @@ Model = Annotated[
 ]
 Average = Annotated[
     int | None,
-    Option("Average the weights of the run's N newest checkpoints.", least=1, most=10_000),
+    Option(
+        "Number of the run's newest checkpoints to average the weights of.", least=1, most=10_000
+    ),
 ]
 TableFiles = Annotated[
     Sequence[PathText],
@@ -86,7 +88,7 @@ class Decoding(TypedDict, total=False):
     beam: Annotated[
         int | None,
         Option(
-            "Beam size, where gaps are filled or answers written; the most probable hypothesis is "
+            "Beam size for filled gaps or written answers; the most probable hypothesis is "
             "printed. Default: 1, greedy, unless a sampling option is given.",
             least=1,
             most=WIDEST_BEAM,
@@ -95,19 +97,21 @@ class Decoding(TypedDict, total=False):
     temperature: Annotated[
         float | None,
         Option(
-            "Below 1 is more certain, above 1 more varied; 0 is greedy. Default: 1.",
+            "Sampling temperature: below 1 more certain, above 1 more varied, 0 greedy. Default: "
+            "1.",
             least=0.0,
             most=LARGEST_FACTOR,
         ),
     ]
     top_k: Annotated[
         int | None,
-        Option("Sample among the k most probable tokens.", least=1, most=LARGEST_VOCABULARY),
+        Option("Number of most probable tokens to sample among.", least=1, most=LARGEST_VOCABULARY),
     ]
     top_p: Annotated[
         float | None,
         Option(
-            "Sample among the fewest tokens whose probabilities reach p (nucleus).",
+            "Cumulative probability of the fewest most probable tokens to sample among (nucleus "
+            "sampling).",
             least=0.0,
             most=1.0,
         ),
@@ -131,16 +135,15 @@ class BeamSearch(TypedDict, total=False):
     length_rule: Annotated[
         Literal["fairseq", "gnmt"] | None,
         Option(
-            "The divisor of a hypothesis's log probability: "
-            "n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt). "
-            "Default: the run's objective.length_rule, fairseq."
+            "Divisor of a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + "
+            "n) / 6)^p (gnmt). Default: the run's objective.length_rule, fairseq."
         ),
     ]
     length_penalty: Annotated[
         float | None,
         Option(
-            "The exponent p: 0 favours short ones, more longer ones. Default: "
-            "the run's objective.length_penalty, 1.",
+            "Exponent p of the length rule: 0 favours short translations, larger values longer "
+            "ones. Default: the run's objective.length_penalty, 1.",
             least=-LARGEST_PENALTY,
             most=LARGEST_PENALTY,
         ),
@@ -173,8 +176,8 @@ class TextFormat(TypedDict, total=False):
     documents: Annotated[
         DocumentRule | None,
         Option(
-            "The unit that is one document of --path: each file, each block between blank lines, "
-            "each JSON record, or each row of CSV (the field data.documents).",
+            "Unit of a document in --path: each file, each block between blank lines, each JSON "
+            "record, or each row of CSV (the field data.documents).",
         ),
     ]
     text_field: Annotated[
@@ -193,7 +196,7 @@ class StudyOptions(TypedDict, total=False):
     vary: Annotated[
         Sequence[str],
         Option(
-            "An arm for each of these values; the first is the baseline. Repeatable.",
+            "Values of a field, one arm each; the first is the baseline. Repeatable.",
             metavar="FIELD=A,B",
             complete="varied",
             default=(),
@@ -201,16 +204,13 @@ class StudyOptions(TypedDict, total=False):
     ]
     match: Annotated[
         Literal["parameters", "flops", "time", "none"] | None,
-        Option(
-            "The budget that every arm shares with the baseline. Default: the study's, or "
-            "parameters."
-        ),
+        Option("Budget shared by every arm and the baseline. Default: the study's, or parameters."),
     ]
     seeds: Annotated[
         int | None,
         Option(
-            "Train each arm with the seeds 0 to N - 1: at least 3, or 1 for values without a "
-            "verdict. Default: the study's, or 5; of a single arm 1.",
+            "Number of seeds per arm, 0 to N - 1: at least 3, or 1 for values without a verdict. "
+            "Default: the study's, or 5; 1 for a single arm.",
             least=1,
             most=MOST_SEEDS,
         ),
@@ -218,14 +218,14 @@ class StudyOptions(TypedDict, total=False):
     until: Annotated[
         Literal["decided"] | None,
         Option(
-            "Add seeds until an arm is decided: better, worse, or no difference that matters. It "
-            "then stops; intervals hold at every look.",
+            "Stopping rule: seeds are added until an arm is decided (better, worse, or no "
+            "difference that matters), with intervals valid at every look.",
             metavar="decided",
         ),
     ]
     seeds_at_most: Annotated[
         int | None,
-        Option("With --until decided: the most seeds of an arm.", least=1, most=MOST_SEEDS),
+        Option("Largest number of seeds per arm with --until decided.", least=1, most=MOST_SEEDS),
     ]
     margin: Annotated[
         str | float | None,
@@ -238,8 +238,8 @@ class StudyOptions(TypedDict, total=False):
     tune: Annotated[
         Sequence[str],
         Option(
-            "Try these values in every arm, chosen on validation by runs with other seeds than "
-            "those that are compared. Repeatable.",
+            "Values of a field to tune in every arm, selected on validation by runs with seeds "
+            "of their own. Repeatable.",
             metavar="FIELD=A,B",
             complete="varied",
             default=(),
@@ -248,7 +248,7 @@ class StudyOptions(TypedDict, total=False):
     tuning_seeds: Annotated[
         int | None,
         Option(
-            "With --tune: runs of each trial, of whose scores the mean chooses. Default: 1.",
+            "Runs per trial of --tune; their mean score selects. Default: 1.",
             least=1,
             most=MOST_SEEDS,
         ),
@@ -256,23 +256,21 @@ class StudyOptions(TypedDict, total=False):
     extend: Annotated[
         int | None,
         Option(
-            "With --tune: where an arm's best value lies at an edge of the grid, every arm tries "
-            "the next one beyond, N times at most.",
+            "Largest number of extensions of the --tune grid: if an arm's best value lies at an "
+            "edge, every arm tries the next value beyond.",
             least=1,
             most=20,
         ),
     ]
     first_seed: Annotated[
         int | None,
-        Option(
-            "Train with the seeds from S on. Default: 0.", metavar="S", least=0, most=LARGEST_SEED
-        ),
+        Option("First seed of the runs. Default: 0.", metavar="S", least=0, most=LARGEST_SEED),
     ]
     first_tuning_seed: Annotated[
         int | None,
         Option(
-            "With --tune: the first seed of a trial's runs, which are never seeds that are "
-            "compared. Default: 1000.",
+            "First seed of the trial runs of --tune, distinct from the compared seeds. Default: "
+            "1000.",
             metavar="S",
             least=0,
             most=LARGEST_SEED,
@@ -281,8 +279,7 @@ class StudyOptions(TypedDict, total=False):
     scale: Annotated[
         str | None,
         Option(
-            "The scale at which a study is run, such as paper or cpu. Default: paper, else cpu, "
-            "else its first.",
+            "Scale of the study, such as paper or cpu. Default: paper, else cpu, else its first.",
             metavar="NAME",
             complete="scales",
         ),
@@ -290,8 +287,8 @@ class StudyOptions(TypedDict, total=False):
     finetunings: Annotated[
         int | None,
         Option(
-            "Of a study with stages: fine-tune on each task so often under each pre-training. "
-            "Default: the study's, or 1.",
+            "Fine-tuning runs per task and pre-training in a study with stages. Default: the "
+            "study's, or 1.",
             least=1,
             most=MOST_FINETUNINGS,
         ),
@@ -299,8 +296,8 @@ class StudyOptions(TypedDict, total=False):
     data: Annotated[
         PathText | None,
         Option(
-            "Of a study with stages: the folder of the tasks' files. Default: the cache, into "
-            "which they are downloaded where they are missing.",
+            "Folder of the tasks' files in a study with stages. Default: the cache, with missing "
+            "files downloaded.",
             metavar="DIR",
         ),
     ]
@@ -311,8 +308,7 @@ class StudyOptions(TypedDict, total=False):
     jobs: Annotated[
         int,
         Option(
-            "Runs trained at the same time, each in a process of its own with its share of the "
-            "threads.",
+            "Runs trained in parallel, each in its own process with its share of the threads.",
             least=1,
             most=MOST_JOBS,
             default=1,
@@ -342,13 +338,13 @@ def as_text(target: Any, what: str = "a path") -> str:
     """Return a path or a name as text; raise ConfigError for anything else."""
     if isinstance(target, str | PathLike):
         return str(fspath(target))
-    raise ConfigError(f"{type(target).__name__} is given for {what}: name a file or a folder")
+    raise ConfigError(f"{type(target).__name__} is not {what}: name a file or a folder")
 
 
 def as_source(target: Any) -> str:
-    """Return the path of a table: a file's, or a DataFrame's stored rows'.
+    """Return the path of a table: a given file, or the stored rows of a DataFrame.
 
-    Rows are kept as JSON lines in the cache, by content, so that training on them can be resumed.
+    Rows are stored as JSON lines in the cache, by content, so that training on them can resume.
     Raises as ``as_text`` does.
     """
     if isinstance(target, str | PathLike):
@@ -356,7 +352,7 @@ def as_source(target: Any) -> str:
     rows = table_rows(target)
     if rows is None:
         raise ConfigError(
-            f"{type(target).__name__} is given for a table: give the path of a file or a folder, a "
+            f"{type(target).__name__} is not a table: give the path of a file or a folder, a "
             "DataFrame, a dict of columns, or a list of mappings"
         )
     if not rows:
@@ -366,12 +362,12 @@ def as_source(target: Any) -> str:
     if not path.is_file():
         with replacing(path) as file:
             file.write(data)
-    note(f"the table of {count(len(rows), 'row')} is kept as {path}")
+    note(f"the table of {count(len(rows), 'row')} is stored as {path}")
     return str(path)
 
 
 def _line(row: Mapping[str, Any], number: int) -> str:
-    """Write a row as JSON; raise DataError, with row and column, for values that no table holds."""
+    """Write a row as JSON; raise DataError, with row and column, for values unfit for a table."""
     cells = []
     for name, value in row.items():
         value = None if is_missing(value) else value
@@ -415,7 +411,7 @@ def as_sources(source: PathText | Sequence[PathText]) -> list[str]:
 def _listed(targets: PathText | Sequence[PathText], what: str) -> Sequence[PathText]:
     listed = targets if isinstance(targets, list | tuple) else [targets]
     if not listed:
-        raise ConfigError(f"no {what} is named: give one, or several in a list")
+        raise ConfigError(f"no {what} is given: name one, or several in a list")
     return listed  # type: ignore[return-value]
 
 
@@ -437,6 +433,6 @@ def loaded(
     has_other_type = dtype not in (None, next(run.model.parameters()).dtype)
     if device is not None or average is not None or has_other_type:
         raise ConfigError(
-            "the model is loaded, by which device, type and average are chosen: leave them out"
+            "the model is already loaded, with its device, dtype and average: leave these out"
         )
     return run

@@ -97,8 +97,8 @@ def compare(
     on: Annotated[
         str | None,
         Option(
-            "Make the runs on a cluster whose nodes share the study's folder. Ctrl-C leaves them "
-            "there, and the same command joins them again.",
+            "The cluster for the runs, with the study's folder on all nodes; Ctrl-C leaves them "
+            "running, and the same command rejoins them.",
             metavar="ray[:ADDRESS]|slurm[:PARTITION]",
         ),
     ] = None,
@@ -106,15 +106,17 @@ def compare(
     tables: TableFiles = (),
     resume: Annotated[
         bool,
-        Option("Resume the study in its folder, as happens without it too; refuse to begin one."),
+        Option(
+            "Resume the study in its folder, as happens without this option, but never begin one."
+        ),
     ] = False,
     **options: Unpack[StudyOptions],
 ) -> Comparison:
     """Train the arms of a study, or of recipes, at an equal budget, and judge their differences.
 
     ``source`` is a study, a recipe, or a list of recipes or finished runs, the first of them the
-    baseline; ``overrides`` apply to all arms. Resumes in a folder that was begun. Raises the errors
-    of :mod:`sublayer.errors`.
+    baseline; ``overrides`` apply to all arms. A folder with a begun study is resumed. Raises the
+    errors of :mod:`sublayer.errors`.
     """
     from sublayer.reporting.tables import check_table_files, write_tables
 
@@ -160,12 +162,12 @@ class Judging(TypedDict, total=False):
     baseline: Annotated[
         str | None, Option("The arm to judge against. Default: first.", metavar="ARM")
     ]
-    new: Annotated[str | None, Option("The arm whose verdict is the exit code.", metavar="ARM")]
+    new: Annotated[str | None, Option("The arm with the verdict of the exit code.", metavar="ARM")]
     at: Annotated[
         str | int | None,
         Option(
-            "The step whose values count, or last: each run's own. Default: the last, where "
-            "all runs have it.",
+            "The step of the compared values, or last, each run's own last step. Default: the "
+            "last, if the same for all runs.",
             metavar="STEP",
         ),
     ]
@@ -183,16 +185,16 @@ class Judging(TypedDict, total=False):
     ]
     look: Annotated[
         int | None,
-        Option("The number of this look, of --looks that are planned.", least=1, most=MOST_LOOKS),
+        Option("The number of this look, among the planned --looks.", least=1, most=MOST_LOOKS),
     ]
     looks: Annotated[
-        int | None, Option("Looks that were planned in all.", least=1, most=MOST_LOOKS)
+        int | None, Option("The total number of planned looks.", least=1, most=MOST_LOOKS)
     ]
     ledger: Annotated[
         PathText | None,
         Option(
-            "The file that counts a loop's looks, so that at most 5% of loops keep anything "
-            "that is no better; --looks: how many are planned.",
+            "The file that counts a loop's looks, so that at most 5% of loops keep anything no "
+            "better; --looks is the planned number.",
             metavar="FILE",
         ),
     ]
@@ -225,6 +227,6 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     try:
         return judge_sources(sources, asked)
     except SublayerError:
-        for line in sources.said:  # with which the verdict would have begun
+        for line in sources.said:  # the path that the verdict would begin with
             note(f"read: {line}")
         raise

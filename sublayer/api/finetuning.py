@@ -44,7 +44,7 @@ class Finetuned(Result):
     """The folder of the run, or of the runs of several seeds."""
     seeds: "Sequence[SeedResult]"
     selected_by: str
-    """The examples whose score selected the checkpoint, as in ``data.select``, or last."""
+    """The examples that selected the checkpoint by their score, as in ``data.select``, or last."""
 
     @property
     def scores(self) -> list[float]:
@@ -103,7 +103,7 @@ class Finetuned(Result):
             lines.append(
                 f"{count(len(seeds), 'seed')}: median {points(result['median'])}, from "
                 f"{points(result['lowest'])} to {points(result['best'])} (the best of several is "
-                f"too good by chance): {shown}"
+                f"biased upwards): {shown}"
             )
         elif middle["task_bests"]:
             lines.append("each task by the checkpoint that was best for it:")
@@ -111,7 +111,7 @@ class Finetuned(Result):
         lines += render_baselines(seeds[0]["tasks"])
         if result["collapsed"]:
             runs = count(len(seeds), "run")
-            lines.append(f"collapsed: {result['collapsed']} of {runs}; what helps: {REMEDY}")
+            lines.append(f"collapsed: {result['collapsed']} of {runs}; remedy: {REMEDY}")
             lines += [
                 f"  seed {seed['seed']}, {task['title']}: {task['collapse']}"
                 for seed in (seeds if len(seeds) > 1 else ())
@@ -120,8 +120,8 @@ class Finetuned(Result):
             ]
         if result["select"].startswith("dev"):
             lines.append(
-                "selected by the development set, which is scored too (data.select = "
-                f"{result['select']}): as in the papers, and too good by that"
+                f"selected on the scored development set (data.select = {result['select']}), as "
+                "in the papers: biased upwards"
             )
         lines.append(f"model and record: {as_typed(result['run'])}")
         lines.append(f"next: sublayer predict {shlex.quote(as_typed(seeds[0]['run']))}")
@@ -133,8 +133,8 @@ def finetune(
     source: Annotated[
         PathText,
         Argument(
-            "A run, a checkpoint or an imported folder to start from; or a recipe, whose "
-            "model then starts from random weights.",
+            "A run, a checkpoint or an imported folder to start from, or a recipe for a model "
+            "with random initial weights.",
             metavar="RUN",
             complete="runs",
         ),
@@ -145,8 +145,7 @@ def finetune(
     data: Annotated[
         PathText | None,
         Option(
-            "The folder of the tasks' files. Default: the cache, into which they are "
-            "downloaded where they are missing.",
+            "The folder of the tasks' files. Default: the cache, with missing files downloaded.",
             metavar="DIR",
         ),
     ] = None,
@@ -154,8 +153,8 @@ def finetune(
     preset: Annotated[
         str,
         Option(
-            f"Settings of published work, with their sources: {', '.join(preset_names())}. "
-            "Settings on the command line replace them.",
+            f"Preset of published settings, with sources: {', '.join(preset_names())}. Settings "
+            "on the command line override it.",
             metavar="NAME",
             complete="presets",
         ),
@@ -163,7 +162,8 @@ def finetune(
     seeds: Annotated[
         int | None,
         Option(
-            "Train with seeds 0 to N - 1, and give median, spread and how many collapsed.",
+            "Number of seeds, 0 to N - 1, with the median, the spread and the number of "
+            "collapsed runs as result.",
             least=1,
             most=100,
         ),
@@ -196,17 +196,17 @@ def finetune(
         for name in names:
             if name not in TASKS:
                 raise ConfigError(
-                    f"{name} is no task, and no table is there of that name; `sublayer tasks` "
-                    f"lists the tasks{nearest_hint(name, tuple(TASKS))}"
+                    f"{name} is neither a task nor the file of a table; `sublayer tasks` lists "
+                    f"the tasks{nearest_hint(name, tuple(TASKS))}"
                 )
         if not names:
             raise ConfigError(
-                "no task is named: give one, such as sst2 (`sublayer tasks` lists them), or the "
+                "no task is given: name one, such as sst2 (`sublayer tasks` lists them), or the "
                 "file of a table of your own with the names of its columns, such as my.csv "
                 "--text review --label stars"
             )
         if columns is not None:
-            raise ConfigError(f"columns are of a table, and {names[0]} is a task: leave them out")
+            raise ConfigError(f"columns describe a table, and {names[0]} is a task: leave them out")
         finetuning = loading(names, folder)
     else:
         finetuning = loading((), table, columns=_columns(table, names, columns, folder))
@@ -216,7 +216,7 @@ def finetune(
         for origin in dict.fromkeys(figure.source for figure in figures):
             settings = [f"{f.key}={as_setting(f.value)}" for f in figures if f.source == origin]
             note(f"  {' '.join(settings)} ({origin})")
-        for line in of_preset.differs:  # what no setting can say
+        for line in of_preset.differs:  # differences that no setting expresses
             note(f"  not set: {line}")
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
@@ -252,11 +252,11 @@ def _columns(
     if len(names) > 1:
         others = [name for name in names if name != table] or [table]
         raise ConfigError(
-            f"{table} is a table of your own, which is learned alone: leave out "
-            f"{', '.join(others)}; columns are named by options, such as --label stars"
+            f"{table} is a table of your own, to be learned alone: leave out {', '.join(others)}, "
+            "and name columns by options, such as --label stars"
         )
     if data is not None:
-        raise ConfigError(f"{table} is all that is read: leave out --data")
+        raise ConfigError(f"{table} holds all the data: leave out --data")
     if not isinstance(columns, Mapping | None):
         raise ConfigError(
             f"columns is {columns!r:.80}: give a mapping of what columns are to their names, such "
@@ -270,8 +270,8 @@ def _columns(
             for known, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
         )
         raise ConfigError(
-            f"{table} has the columns {named(there)}: say which is the text and which the "
-            f"answer, such as --text {given.get('text', text)} --label {given.get('label', label)}"
+            f"{table} has the columns {named(there)}: name the text and the answer, such as "
+            f"--text {given.get('text', text)} --label {given.get('label', label)}"
         )
     table_of("", given)
     first, *_ = find_table(table).values()

@@ -36,9 +36,9 @@ class InspectionOptions(TypedDict, total=False):
     tokens: Annotated[
         int | None,
         Option(
-            "The most tokens to read, in windows spread evenly over the text; at least one "
-            "window. Default: 8192. Of paths the most tokens to follow, the first of one window: 2 "
-            "to 256. Default: 16.",
+            "Largest number of tokens to read, in windows spread evenly over the text, at least "
+            "one window (default: 8192); for paths, the number of first tokens of one window to "
+            "follow, 2 to 256 (default: 16).",
             least=1,
             most=1_000_000_000,
         ),
@@ -59,8 +59,7 @@ def inspect_layers(
     beyond: Annotated[
         int | None,
         Option(
-            "Of layers: run the block that all layers share so many times more than the model "
-            "does.",
+            "Extra applications, in inspect layers, of the block shared by all layers.",
             least=1,
             most=MOST_LAYERS,
         ),
@@ -82,9 +81,8 @@ def inspect_layers(
 
     if beyond and not any(is_one_block(read_config(find_model(run))) for run in models):
         raise ConfigError(
-            "--beyond runs the block that all layers share, and layers of "
-            f"{models[0]} have weights or positions of their own: leave it out, or name a run with "
-            "model.share = all"
+            f"--beyond needs one block shared by all layers, but layers of {models[0]} have their "
+            "own weights or positions: leave it out, or name a run with model.share = all"
         )
     changes: list[Sequence[LayerChange]] = []
 
@@ -101,7 +99,7 @@ def inspect_layers(
         read = f"{run['run']}: {count(run['tokens'], 'token')} of {_sources(run)}, in {windows}"
         if len(run["layers"]) > run["n_layers"]:
             first = run["n_layers"] + 1
-            read += f"; from block {first} on the shared one is run beyond the model's"
+            read += f"; blocks from {first} on run the shared block beyond the model's layers"
         parts.append(f"{paragraph(read)}\n{_table(_CHANGES, run['layers'])}")
     if len({run["sha256"] for run in results["runs"]}) > 1:
         parts.append("the runs read different texts: give one to all by --path")
@@ -193,12 +191,14 @@ def inspect_paths(*runs: PathText, **options: Unpack[InspectionOptions]) -> Foun
     """
     models = _models(runs, options, "paths")
     if options.get("batch") is not None:
-        raise ConfigError("--batch is of windows, and inspect paths reads one: leave it out")
+        raise ConfigError(
+            "--batch counts windows, and inspect paths reads a single window: leave it out"
+        )
     tokens = options.get("tokens") or 16
     if not _FEWEST_FOLLOWED <= tokens <= _MOST_FOLLOWED:
         raise ConfigError(
-            f"--tokens {tokens:,} is not what inspect paths draws: give {_FEWEST_FOLLOWED} to "
-            f"{_MOST_FOLLOWED}; a token that is alone is moved by no other"
+            f"--tokens {tokens:,} is out of the range of inspect paths: give {_FEWEST_FOLLOWED} "
+            f"to {_MOST_FOLLOWED}; a single token has no other to move it"
         )
     from sublayer.inspection.states import Panel, draw_paths
     from sublayer.runs import inspections

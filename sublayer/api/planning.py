@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sublayer.study.definition import Study
 
 _AS_LONG = (
-    "stages of tasks are counted as if every example were as long as data.context: most are "
-    "shorter, and take less"
+    "stages of tasks are counted with every example as long as data.context; most are shorter "
+    "and cost less"
 )
 
 
@@ -55,13 +55,13 @@ class Plan(Found):
 
 Measure = Annotated[
     bool,
-    Option("Time a few real training steps, on random tokens; takes a minute at most."),
+    Option("Time a few real training steps on random tokens, within a minute."),
 ]
 Processes = Annotated[
     int | None,
     Option(
-        "Also plan a run on so many processes, a device each, under each train.shard: memory, "
-        "traffic, time. Default: one, where --device names one of the table.",
+        "Number of processes, one device each, to plan under each train.shard: memory, traffic, "
+        "time. Default: 1 with a --device that has a datasheet.",
         least=1,
         most=1 << 16,
     ),
@@ -69,8 +69,8 @@ Processes = Annotated[
 PlannedDevice = Annotated[
     str | None,
     Option(
-        f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
-        "their datasheets. Default: a GPU if there is one.",
+        f"Device to plan for: cpu, cuda, cuda:1 ... of this machine, or {', '.join(DEVICES)} by "
+        "datasheet. Default: a GPU if available.",
         metavar="DEVICE",
         complete="planned_devices",
     ),
@@ -78,8 +78,8 @@ PlannedDevice = Annotated[
 PeakShare = Annotated[
     float | None,
     Option(
-        "The share of the device's peak that computing reaches, such as 0.4. Default: 1, the "
-        "least time that it can take.",
+        "Share of the device's peak that computing reaches, such as 0.4. Default: 1, for the "
+        "least possible time.",
         metavar="SHARE",
         least=0,
         most=1,
@@ -88,8 +88,8 @@ PeakShare = Annotated[
 Link = Annotated[
     float | None,
     Option(
-        "Gigabytes a second, one way, that a device sends to others, such as 50 between "
-        "machines. Default: the datasheet's, within a machine.",
+        "One-way bandwidth from a device to others in GB/s, such as 50 between machines. "
+        "Default: the datasheet's, within a machine.",
         metavar="GB/S",
         least=0,
         most=1e6,
@@ -132,20 +132,20 @@ def plan(
     datasheet = DEVICES.get(device or "")
     if len(sources) > 1 and any(map(is_run, sources)):
         raise ConfigError(
-            "runs that have ended are compared as they are, which takes no training: plan recipes, "
-            f"or use `sublayer compare {shlex.join(sources)}`"
+            "finished runs are compared without training, so there is nothing to plan: plan "
+            f"recipes, or use `sublayer compare {shlex.join(sources)}`"
         )
     study = load_asked(sources, overrides or (), vary_texts=given.vary, scale=given.scale)
     is_divided = processes is not None or datasheet is not None
     if study.chain is not None and is_divided:
         raise ConfigError(
-            f"{study.name} has stages, which are planned for one process: leave out "
-            "--processes, or plan a stage's recipe"
+            f"{study.name} has stages, planned for one process only: leave out --processes, or "
+            "plan a stage's recipe"
         )
     if jobs > 1 and len(study.arms) == 1:
         raise ConfigError(
-            f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
-            "one arm: leave it out, or say what varies"
+            f"--jobs {jobs} runs several arms in parallel, but {study.name} is one arm: leave it "
+            "out, or give --vary"
         )
     if jobs > 1:
         study = replace(study, arms=share_threads(study.arms, jobs))
@@ -169,8 +169,8 @@ def plan(
     if asked.tune:
         notes.append(
             f"every arm tries {' '.join(asked.tune)}, {count(len(asked.trials), 'trial')}, with "
-            f"other seeds than those that are compared ({count(asked.seeds.n_tuning, 'seed')} "
-            "each), and keeps what validates best"
+            f"seeds of its own ({count(asked.seeds.n_tuning, 'seed')} each), and keeps the best "
+            "on validation"
         )
     if len(study.arms) > 1 and study.chain is None:
         notes += _foreseen(study, asked.looks, given.out)
@@ -232,7 +232,7 @@ def _pace_of(run: Path, overrides: Overrides, resources: "Resources") -> "Clock 
 def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
     """Return the detectable difference of the study, if the spread over seeds is known.
 
-    Only then is PyTorch imported, for the metrics of the objective.
+    PyTorch is imported only then, for the metrics of the objective.
     """
     from sublayer.study.evidence import UNKNOWN, foresee
     from sublayer.study.results import RESULTS
@@ -287,23 +287,23 @@ def _check_processes(
         "",
         (
             share is not None and not is_datasheet,
-            f"--share is of a device's peak, which a datasheet says: give --device {names}",
+            f"--share needs a datasheet's peak: give --device {names}",
         ),
-        (share == 0, "--share 0 never ends: give a share of the peak, such as 0.4"),
+        (share == 0, "--share 0 gives no speed: give a share of the peak, such as 0.4"),
         (
             link is not None and not (is_datasheet and (number or 1) > 1),
-            f"--link is between devices of a datasheet: give --processes and --device {names}",
+            f"--link needs devices with datasheets: give --processes and --device {names}",
         ),
-        (link == 0, "--link 0 never ends: give GB/s, such as 50"),
+        (link == 0, "--link 0 gives no bandwidth: give GB/s, such as 50"),
         (
             measure and is_datasheet,
-            f"--measure takes steps on this machine, which says nothing of --device {device}: "
-            f"leave it out, or give --device {THIS_MACHINE}",
+            f"--measure times this machine, not --device {device}: leave it out, or give --device "
+            f"{THIS_MACHINE}",
         ),
         (
             jobs > 1 and (is_datasheet or number is not None),
-            f"--jobs {jobs} makes several runs at a time in one process each: leave it out with "
-            "--processes",
+            f"--jobs {jobs} runs one process per run, which contradicts --processes: leave one of "
+            "them out",
         ),
     )
 
@@ -314,25 +314,28 @@ def _process_notes(shards: Sequence[dict[str, Any]], machine: "Machine") -> Iter
     if device is None:
         if shards[0]["computing_seconds"] is not None:
             yield (
-                "time: that of one process on all cores, as which the processes together are taken "
-                "to compute; communication is not in it"
+                "time: one process on all cores, taken as the speed of all processes together; "
+                "without communication"
             )
     else:
         peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g}% of the peak"
         time = f"{peak} of {device.title}, nothing sent"
         if rate is not None:
             time = (
-                f"from {peak} of {device.title}, sending at {rate / 1e9:g} GB/s one way, all of it "
-                "beside computing, to nothing of it"
+                f"from {peak} of {device.title}, sending at {rate / 1e9:g} GB/s one way, from "
+                "full to no overlap with computing"
             )
         yield f"time: {time}; without evaluations, optimizer, or waiting for text"
         if rate is None:
             yield (
-                f"{machine.n_processes} processes are more than the {DEVICES_PER_MACHINE} devices "
-                "of one machine, and no datasheet says what goes between machines: give --link"
+                f"{machine.n_processes} processes exceed the {DEVICES_PER_MACHINE} devices of one "
+                "machine, and no datasheet gives the bandwidth between machines: give --link"
             )
-        yield "no figure of a GPU has been held against one: those of memory were, on processors"
+        yield "figures for GPUs are unverified; memory was verified on CPUs"
     if len(shards) == 1:
-        yield "train.shard divides nothing here: with train.exact, or this optimizer, it cannot"
+        yield (
+            "train.shard has no effect here: it cannot shard with train.exact, or with this "
+            "optimizer"
+        )
     if machine.n_processes == 1:
-        yield "train.shard divides nothing: there is one process"
+        yield "train.shard has no effect on one process"

@@ -23,8 +23,8 @@ _UNDERLINED, _PLAIN = "\x1b[4m", "\x1b[24m"
 def generate(as_json: Json = False, **options: Any) -> CommandResult | None:
     """Continue a prompt: a single continuation appears as it is generated, several at the end.
 
-    Each of several continuations follows a numbered line. An encoder-decoder trained on gaps fills the
-    gaps <extra_id_0>, <extra_id_1> ... of the text: greedily, by a beam, or by sampling.
+    Each of several continuations follows a numbered line. An encoder-decoder trained on gaps fills
+    the gaps <extra_id_0>, <extra_id_1> ... of the text: greedily, by a beam, or by sampling.
     """
     is_single = "n" not in options and not as_json
     written = writing.generate(**options, show=write_result if is_single else None)
