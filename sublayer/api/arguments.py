@@ -230,7 +230,7 @@ class StudyOptions(TypedDict, total=False):
     margin: Annotated[
         str | float | None,
         Option(
-            "The smallest difference that matters, either way, in the unit of differences, such "
+            "Smallest difference that matters, in either direction and in their unit, such "
             'as "0.01 bits per byte" or 0.01. Default: the study\'s, or none.',
             metavar="AMOUNT",
         ),

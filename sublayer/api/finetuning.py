@@ -259,7 +259,7 @@ def _columns(
         raise ConfigError(f"{table} holds all the data: leave out --data")
     if not isinstance(columns, Mapping | None):
         raise ConfigError(
-            f"columns is {columns!r:.80}: give a mapping of what columns are to their names, such "
+            f"columns is {columns!r:.80}: give a mapping of roles to column names, such "
             'as {"text": "review", "label": "stars"}'
         )
     given: OwnColumns = plain(dict(columns or {}))

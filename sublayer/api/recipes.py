@@ -42,8 +42,8 @@ from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table
 
 _NEXT = (
-    "A recipe is for train, plan and compare, a study for plan and compare. A recipe's "
-    "settings: `sublayer recipes NAME --changed`; a study's runs and costs: `sublayer plan NAME`."
+    "Recipes are for train, plan and compare, studies for plan and compare. A recipe's settings: "
+    "`sublayer recipes NAME --changed`; a study's runs and costs: `sublayer plan NAME`."
 )
 
 
@@ -126,7 +126,7 @@ def recipe(
 
 
 def _loaded(source: PathText, overrides: Overrides | None) -> LoadedRecipe:
-    """Load a recipe; raise ConfigError for a study, which has several."""
+    """Load a recipe; raise ConfigError for a study, which has several recipes."""
     from sublayer.study.definition import shipped_studies
 
     name = as_text(source, "a recipe")
@@ -186,7 +186,7 @@ class FieldRow:
     """Empty where the field always counts."""
     description: str
     set_by: tuple[str, ...]
-    """The shipped recipes that say something of it."""
+    """The shipped recipes that set it."""
 
 
 def field_rows(table: str | None = None) -> tuple[FieldRow, ...]:
@@ -206,8 +206,8 @@ def field_rows(table: str | None = None) -> tuple[FieldRow, ...]:
 def json_schema() -> dict[str, Any]:
     """Build the JSON Schema (draft 2020-12) of a recipe file, for editors.
 
-    A table may leave its ``kind`` to the recipe that it extends, so a union takes the fields of any
-    of its kinds.
+    A table may inherit its ``kind`` from the recipe that it extends, so a union takes the fields of
+    any of its kinds.
     """
     schema = Recipe.model_json_schema()
     definitions = schema["$defs"]
@@ -228,7 +228,7 @@ def json_schema() -> dict[str, Any]:
                 content |= {
                     word: described[word] for word in sorted(described) if word not in _OWN_KEYWORDS
                 }
-    # Pydantic tells the kinds of a union by a field that a recipe may leave out.
+    # Pydantic discriminates the kinds of a union by a field that a recipe may leave out.
     for content in schema["properties"].values():
         if content.pop("discriminator", None):
             content["anyOf"] = content.pop("oneOf")
@@ -248,7 +248,7 @@ def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
     ]
     kind = ", ".join([type_in_words(info.annotation), *limits])
     default = _by_kind({name: _default(decl) for name, decl in by_kind.items()}, ", ")
-    # Worth saying are conditions that no field has itself on which this one depends.
+    # Only conditions that are not those of a field on which this one depends are worth listing.
     needed = [f"{table}.{name}" for name in extra(info).get("needs", {})]
     of_kind = [
         not set(OF_KIND).isdisjoint(extra(declaration(other)).get("when", ()))
@@ -299,29 +299,28 @@ _FILE_ONLY: dict[str, Any] = {
     ),
     "lengthened": _schema(
         "array",
-        "In a run's recipe: how it was lengthened, or planned anew by its pace, at which step, "
-        "from how many steps to how many.",
+        "In a run's recipe: its extensions, or replanning by its pace, each with the step and "
+        "the old and new number of steps.",
         items={"type": "object"},
     ),
     "group": _schema(
         "string",
-        "In a shipped recipe: the heading that `sublayer recipes` lists it under, and those that "
-        "extend it.",
+        "In a shipped recipe: its heading in `sublayer recipes`, also for recipes that extend it.",
     ),
     "place": _schema(
         "integer",
-        "In a shipped recipe: where it stands in its group, the lowest first.",
+        "In a shipped recipe: its place in its group, the lowest first.",
     ),
 }
 """Schemas of ``FILE_ONLY``."""
 
 
 def find_fields(asked: str) -> tuple[FieldRow, ...]:
-    """Return the fields that are meant by a table, a name or a word.
+    """Return the fields that match a table, a name or a word.
 
-    A name may lack its table. Any other word is looked for in names, types (which list choices) and
-    descriptions; fields that have it in their name come first.
-    Raises ConfigError, with the nearest names, where there is none.
+    A name may lack its table. Any other word is searched for in names, types (which list choices)
+    and descriptions; matches in names come first. Raises ConfigError, with the nearest names,
+    without a match.
     """
     if asked in TABLES:
         return field_rows(asked)
@@ -340,4 +339,4 @@ def find_fields(asked: str) -> tuple[FieldRow, ...]:
     if near not in TABLES:
         near = nearest_key(asked)
     hint = f"did you mean {near}?" if near else f"the tables are {', '.join(TABLES)}"
-    raise ConfigError(f"no field is called {show(asked)}, and no description has it: {hint}")
+    raise ConfigError(f"no field's name or description has {show(asked)}: {hint}")

@@ -51,7 +51,7 @@ def prose(text: str, *, before: str = "") -> str:
 
 
 def figure(svg: str) -> str:
-    """Show an SVG file as a picture, whose styles do not affect the rest of the page."""
+    """Show an SVG file as a picture, so that its styles do not affect the rest of the page."""
     data = b64encode(svg.encode("utf-8")).decode("ascii")
     return f'<img alt="" src="data:image/svg+xml;base64,{data}"/>'
 
@@ -78,9 +78,11 @@ def draw_curves(
 def check_new(out: Path) -> None:
     """Raise ConfigError for a file that exists, or that is no .svg file."""
     if out.suffix != ".svg":
-        raise ConfigError(f"--out {out} is not an .svg file: the plot is drawn as SVG")
+        raise ConfigError(
+            f"--out {out} is not an .svg file: name one, since plots are drawn as SVG"
+        )
     if out.exists():
-        raise ConfigError(f"{out} exists, and nothing is overwritten: name another file")
+        raise ConfigError(f"{out} already exists: name another file")
 
 
 def write_plot(out: Path, drawn: str) -> None:

@@ -46,7 +46,7 @@ class Pretrained(TextModel):
 
     ``model`` is the PyTorch module, for ``torch.compile`` and the like. Its attributes are
     available here, too: ``config``, ``logits``, ``state_dict()``, ``parameters()``, ``to``,
-    ``eval`` ... Methods are the functions of :mod:`sublayer` by their names; any of these that
+    ``eval`` ... Methods are the functions of :mod:`sublayer` by their names; any function that
     loads a model takes this one in place of a path.
     """
 
@@ -71,7 +71,7 @@ class Pretrained(TextModel):
     def __fspath__(self) -> str:
         if self.path is None:
             raise ConfigError(
-                "the model was built from a recipe, and has no folder: train it, or name a run"
+                "the model was built from a recipe and has no folder: train it, or name a run"
             )
         return str(self.path)
 
@@ -90,10 +90,11 @@ def load(
 
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
     writes it). A run gives its final model, or else the checkpoint of its best evaluation, or else
-    the newest complete one. ``average`` instead gives the mean of so many newest checkpoints of a
-    run (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights; None: float32, unless all
-    were saved as float64. ``.tokenizer`` is None if the folder has none; ``predict`` answers rows
-    if the model was fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of texts.
+    the newest complete one. ``average`` instead gives the mean of that number of a run's newest
+    checkpoints (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights; None: float32,
+    unless all were saved as float64. ``.tokenizer`` is None if the folder has none; ``predict``
+    answers rows if the model was fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of
+    texts.
 
     Raises CheckpointError if there is no such model, or it is damaged, or of another format;
     ConfigError for a missing device, or too few checkpoints.
@@ -185,7 +186,7 @@ class Run(dict[str, Any]):
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """Measures of training, in order: ``kind`` (train or valid), ``step``, ``loss`` ..."""
+        """Measurements of training, in order: ``kind`` (train or valid), ``step``, ``loss`` ..."""
         from sublayer.training.log import METRICS, read_metrics
 
         return read_metrics(self.path / METRICS)
@@ -201,7 +202,7 @@ class Run(dict[str, Any]):
 
     def __repr__(self) -> str:
         if not self.is_finished:
-            return f"{self.path}: not finished: sublayer.train(run, resume=True) goes on"
+            return f"{self.path} is not finished: continue it with sublayer.train(run, resume=True)"
         from sublayer.objective.base import describe_watched, family_of
 
         recipe, valid = self.recipe, self["valid"]
@@ -216,8 +217,8 @@ class Run(dict[str, Any]):
         if self.get("peak_memory_bytes") is not None:
             memory = format_quantity(self["peak_memory_bytes"], "B")
             lines.append(
-                f"memory: {memory} at most, beyond what the process held before the run; on a CPU "
-                "also what the program loaded meanwhile, which plan leaves out"
+                f"memory: {memory} at most, above the process's memory before the run; on a CPU "
+                "including code loaded during the run, which plan leaves out"
             )
         if line := (self.get("minutes") or {}).get("note"):
             lines.append(line)
@@ -243,7 +244,7 @@ class Run(dict[str, Any]):
             curves.append((steps, losses, style))
         parts = [prose(str(self.get("title") or self.path)), prose(repr(self))]
         if self.curve:
-            title = f"The loss of {self.path.name} over its steps"
+            title = f"Loss of {self.path.name} by step"
             parts.append(figure(draw_curves(title, "loss in nats", curves)))
         return page(*parts)
 
@@ -263,8 +264,7 @@ def last_losses(lines: Sequence[Mapping[str, Any]], best: float) -> list[str]:
     worse = f", {valid - best:.4f} above the best" if valid > best else ""
     return [
         f"at the end: valid {valid:.4f}{worse}; train {trained[-1]:.4f} nats over the steps since "
-        f"the evaluation before, so that valid is {abs(gap):.4f} "
-        f"{'above' if gap >= 0 else 'below'} it"
+        f"the previous evaluation; valid is {abs(gap):.4f} {'above' if gap >= 0 else 'below'} it"
     ]
 
 
@@ -291,8 +291,8 @@ def train(
     resume: Annotated[
         bool,
         Option(
-            "Resume the run in --out (default: "
-            "RECIPE where it is a run, else the last), from its newest whole checkpoint."
+            "Resume the run in --out (default: RECIPE if it is a run, else the last) from its "
+            "newest complete checkpoint."
         ),
     ] = False,
     device: Device = None,
@@ -318,13 +318,10 @@ def train(
         leave_world()
     if record == before and is_first_launched():
         if record.get("stopped_early"):
-            note(f"{folder} ended early, as train.patience says: nothing is left to train")
+            note(f"{folder} ended early by train.patience: nothing is left to train")
         else:
             longer = f"train.steps={2 * record['step']}"
-            note(
-                f"{folder} has ended, and nothing is left to train: give a longer length, such as "
-                f"{longer}, to continue it"
-            )
+            note(f"{folder} is finished: to continue it, give a longer length, such as {longer}")
     return Run(folder)
 
 
@@ -344,7 +341,7 @@ def list_runs(
     is_missing = not folders and not paths[0].exists()
     rows = [] if is_missing else find_rows(paths, with_arms=arms)
     where = " and ".join(map(str, paths))
-    text = render_rows(rows) if rows else f"no runs in {where}; `sublayer train gpt` makes one"
+    text = render_rows(rows) if rows else f"no runs in {where}; `sublayer train gpt` trains one"
     cells = [[row.folder, row.kind, row.state, row.headline or row.title] for row in rows]
     html = page(html_table(["folder", "kind", "state", "headline"], cells))
     return Found({"runs": [asdict(row) for row in rows]}, text, html)
@@ -370,7 +367,7 @@ def report(
     """Rewrite the HTML report of a run or a comparison, and return its absolute path.
 
     ``out`` is its file, by default ``report.html`` in the folder. Raises ConfigError if the folder
-    holds neither, and for a file that is no report of it.
+    holds neither, and for a file that is not a report of it.
     """
     from sublayer.reporting.files import report_again
 
@@ -383,17 +380,17 @@ def import_model(
     system: Annotated[
         Literal["huggingface", "gpt1-numpy", "fairseq"],
         Argument(
-            "The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
-            "ALBERT, M2M100, Marian and T5, gpt1-numpy for the arrays of GPT-1's release, "
-            "fairseq for its Transformer, Macaron Net's translators and its BERT.",
+            "Format of the model: huggingface for transformers' GPT-1, GPT-2, BERT, ALBERT, "
+            "M2M100, Marian and T5; gpt1-numpy for the arrays of GPT-1's release; fairseq for "
+            "its Transformer, Macaron Net's translators and its BERT.",
             metavar="SYSTEM",
         ),
     ],
     path: Annotated[
         PathText,
         Argument(
-            "The model's folder; of huggingface also its name on the hub, which is fetched; of "
-            "fairseq also a checkpoint's file.",
+            "The model's folder; for huggingface also a name on the hub, to download; for "
+            "fairseq also a checkpoint file.",
             metavar="PATH",
         ),
     ],

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from sublayer.runs.texts import ScoredText
 
 _LEGEND = (
-    "from 0, which guessing scores, to 1, the reference: the score of a model of the paper's "
-    "time that was trained on the task"
+    "from 0, the score of guessing, to 1, the reference: the score of a contemporary model "
+    "trained on the task"
 )
 
 
@@ -42,7 +42,7 @@ class Scoring(TextFormat, BeamSearch, total=False):
     corpus: Annotated[
         str | None,
         Option(
-            "Score a split of a named corpus instead; albert-intrinsic: the passages of --path.",
+            "Named corpus to score a split of instead; albert-intrinsic: the passages of --path.",
             metavar="NAME",
             complete="corpora",
         ),
@@ -50,8 +50,8 @@ class Scoring(TextFormat, BeamSearch, total=False):
     stride: Annotated[
         int | None,
         Option(
-            "Tokens between windows: 1 scores each token with the full context, more costs less. "
-            "Default: half the context.",
+            "Tokens between windows: 1 scores each token with the full context, larger strides "
+            "cost less. Default: half the context.",
             least=1,
             most=LONGEST_WINDOW,
         ),
@@ -59,7 +59,7 @@ class Scoring(TextFormat, BeamSearch, total=False):
     pairs: Annotated[
         int | None,
         Option(
-            "Pairs of texts that an encoder judges, at least. Default: 2000.",
+            "Smallest number of text pairs that an encoder judges. Default: 2000.",
             least=1,
             most=1_000_000_000,
         ),
@@ -71,23 +71,23 @@ class Scoring(TextFormat, BeamSearch, total=False):
     compounds: Annotated[
         bool,
         Option(
-            "Also score a translator's words after every hyphen within a word was made one of "
-            "its own (WMT14): higher than BLEU otherwise is.",
+            "Also score a translation with hyphens within words split off as tokens (WMT14), "
+            "which raises BLEU.",
             default=False,
         ),
     ]
     bleu_tokenizer: Annotated[
         BleuTokenizer | None,
         Option(
-            "sacreBLEU's tokenizer of a translator's BLEU. Default: the run's "
-            "(see `sublayer fields objective.bleu_tokenizer`).",
+            "sacreBLEU's tokenizer for a translator's BLEU. Default: the run's (see `sublayer "
+            "fields objective.bleu_tokenizer`).",
         ),
     ]
     references: Annotated[
         Sequence[PathText],
         Option(
-            "Of a translator: a file with a further reference of each line of the split, of which "
-            "a blank one is none. Repeatable.",
+            "File with a further reference translation for each line of the split, a blank line "
+            "for none. Repeatable.",
             metavar="FILE",
             default=(),
         ),
@@ -95,23 +95,23 @@ class Scoring(TextFormat, BeamSearch, total=False):
     against: Annotated[
         PathText | None,
         Option(
-            "Another fine-tuned run of the same tasks, another translator, or a file with a "
-            "translation of each line: is the difference more than chance?",
+            "Run to test the difference against for significance: another fine-tuned run of the "
+            "same tasks, another translator, or a file with a translation of each line.",
             metavar="RUN",
         ),
     ]
     answer: Annotated[
         Literal["greedy", "rank"] | None,
         Option(
-            "Of tasks as text to text: written token by token, or the label whose text is "
-            "likeliest. Default: as the model was fine-tuned.",
+            "Decoding of text-to-text answers: greedy, token by token, or the label with the "
+            "likeliest text. Default: as the model was fine-tuned.",
         ),
     ]
     task: Annotated[
         str | None,
         Option(
-            "The task to score a model on that answers one, such as an imported model: in its "
-            "order the model's labels are put, by their words. Default: its own.",
+            "Task to score an answering model on, such as an imported one; the model's labels "
+            "are matched to the task's order by name. Default: its own task.",
             metavar="NAME",
         ),
     ]
@@ -123,16 +123,17 @@ def evaluate(
     split: Annotated[
         Literal["valid", "test"] | None,
         Option(
-            "Split of the run's own text, or of --corpus. Default: valid. Of tasks, valid is what "
-            "was held out to select, and test, the default, the published development set.",
+            "Split of the run's own text, or of --corpus. Default: valid. For tasks, valid is "
+            "the held-out part for selection, and test, the default, the published development "
+            "set.",
         ),
     ] = None,
     *,
     path: Annotated[
         PathText | Any,
         Option(
-            "Score another text, all of it: a file, a folder or a glob. Of tasks: another file or "
-            "folder of labelled rows, all of them.",
+            "Other text to score in full: a file, a folder or a glob; for tasks, another file or "
+            "folder of labelled rows.",
             metavar="PATH",
         ),
     ] = None,
@@ -140,9 +141,9 @@ def evaluate(
     choose: Annotated[
         Literal["greedy"] | None,
         Option(
-            "Of several fine-tuned runs, choose those that score best together on examples "
-            "held out of train, never on the scored split: one by one while the score rises. "
-            "Default: all runs are members.",
+            "Selection of ensemble members among fine-tuned runs: added one by one while the "
+            "score rises on examples held out of train, never on the scored split. Default: all "
+            "runs are members.",
         ),
     ] = None,
     batch: Annotated[
@@ -156,8 +157,8 @@ def evaluate(
 ) -> Found:
     """Score a model on a split of its run's text (valid by default), or on another by ``path``.
 
-    ``run`` is a run, a checkpoint or an imported folder; of a list of fine-tuned ones the averaged
-    answers are scored, and ``choose`` selects among them on a held-out part of train. ``stride`` is
+    ``run`` is a run, a checkpoint or an imported folder; a list of fine-tuned runs is scored by
+    averaged answers, and ``choose`` selects among them on a held-out part of train. ``stride`` is
     in tokens between windows; ``beam`` and the lengths are for translators, ``pairs`` for encoders
     that judge pairs. ``batch`` changes speed and memory only. Loss is in nats per token,
     ``bits_per_byte`` in bits. Raises ConfigError for options of other models, DataError and
@@ -175,7 +176,7 @@ def evaluate(
     if "against" in given:
         given["against"] = Path(given["against"])
     if choose is not None and len(runs) == 1:
-        raise ConfigError("--choose chooses members among several runs: name them")
+        raise ConfigError("--choose needs several runs to choose from: name them")
     with stage("starting PyTorch"):
         from sublayer.objective.supervised.answering import find_members
         from sublayer.objective.supervised.evaluation import evaluate_ensemble
@@ -234,7 +235,7 @@ def _prepare(
             kinds = [other for other in KINDS if name in family(other).options]
             raise ConfigError(
                 f"--{name.replace('_', '-')} is for models of objective.kind = "
-                f"{' or '.join(kinds)}, and this one is of {kind}: leave it out"
+                f"{' or '.join(kinds)}, not of {kind}: leave it out"
             )
     request = Evaluation(
         run=text.run,
@@ -278,8 +279,8 @@ def ask_probes(
     compared = [word.strip() for word in (words or "").split(",")]
     if words is not None and (len(compared) != 2 or not all(compared)):
         raise ConfigError(
-            f"--words {words!r} are not two words with a comma between: that of the first "
-            "label, then that of the second, such as negative,positive"
+            f"--words {words!r} must be two words separated by a comma, the first label's first, "
+            "such as negative,positive"
         )
     references = {}
     for text in reference:
@@ -288,8 +289,8 @@ def ask_probes(
             references[name.strip()] = float(value)
         except ValueError:
             raise ConfigError(
-                f"--reference {text!r} is not such as winograd=0.637: a probe, and its score as a "
-                "share"
+                f"--reference {text!r} must be a probe with its score as a share, such as "
+                "winograd=0.637"
             ) from None
     settings = Settings(references=references)
     if words is not None:
@@ -361,7 +362,7 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
         @property
         def tokenizer_name(self) -> str:
             """The tokenizer's fingerprint, as the key of cached answers."""
-            assert model.tokenizer is not None, "a model without a tokenizer is refused"
+            assert model.tokenizer is not None, "models without a tokenizer were refused"
             return model.tokenizer.fingerprint
 
     return HarnessModel()

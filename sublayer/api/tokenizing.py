@@ -27,19 +27,19 @@ _LONGEST_CHANGE = 40
 TokenizerSource = Annotated[
     PathText | None,
     Argument(
-        "Whose tokenizer to use: a run, a model's folder, or a tokenizer's file or folder.",
+        "The tokenizer to use: a run, a model's folder, or a tokenizer's file or folder.",
         metavar="RUN",
         complete="runs",
     ),
 ]
 TrainingPath = Annotated[
     str | None,
-    Option("Train on the training split of this text: a file, a folder or a glob.", metavar="PATH"),
+    Option("Text to train on, by its training split: a file, a folder or a glob.", metavar="PATH"),
 ]
 TrainingCorpus = Annotated[
     str | None,
     Option(
-        "Train on the training split of a named corpus (see `sublayer fields data.corpus`).",
+        "Named corpus to train on, by its training split (see `sublayer fields data.corpus`).",
         metavar="NAME",
         complete="corpora",
     ),
@@ -47,12 +47,12 @@ TrainingCorpus = Annotated[
 Kind = Annotated[
     Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"]
     | None,
-    Option("The kind of tokenizer to train. Default: bpe."),
+    Option("Kind of tokenizer to train. Default: bpe."),
 ]
 VocabSize = Annotated[
     int | None,
     Option(
-        "Size of the vocabulary to train. Default: that of its kind (see `sublayer fields "
+        "Size of the vocabulary to train. Default: by kind (see `sublayer fields "
         "data.vocab_size`).",
         least=2,
         most=LARGEST_TRAINED_VOCABULARY,
@@ -61,8 +61,8 @@ VocabSize = Annotated[
 Sentinels = Annotated[
     int,
     Option(
-        "Ids of a unigram vocabulary that stand for gaps of a text, <extra_id_0> and so on; "
-        "T5 has 100.",
+        "Number of ids for gaps of a text in a unigram vocabulary, <extra_id_0> and so on; T5 "
+        "has 100.",
         least=0,
         most=MOST_SENTINELS,
     ),
@@ -70,8 +70,7 @@ Sentinels = Annotated[
 KeepAccents = Annotated[
     bool | None,
     Option(
-        "Keep or strip accents in unigram, wordpiece and moses-bpe: é stays, or becomes e, as "
-        '“ becomes ". '
+        'Accents in unigram, wordpiece and moses-bpe: kept, or stripped, é to e and “ to ". '
         "Default: kept (see `sublayer fields data.keep_accents`).",
         flag="--keep-accents/--strip-accents",
     ),
@@ -79,16 +78,16 @@ KeepAccents = Annotated[
 Lowercase = Annotated[
     bool | None,
     Option(
-        "Lower or keep capitals in unigram, wordpiece and moses-bpe. Default: lowered, as "
-        "published; with --sentinels kept.",
+        "Lowercasing in unigram, wordpiece and moses-bpe. Default: lowercased, as published; "
+        "with --sentinels, case is kept.",
         flag="--lowercase/--keep-capitals",
     ),
 ]
 TextRules = Annotated[
     Normalization | None,
     Option(
-        "The text rules of gpt1-bpe: published, or the faster ones of transformers. With RUN "
-        "they replace those of its tokenizer, and --out keeps that."
+        "Text rules of gpt1-bpe: published, or the faster rules of transformers. With RUN they "
+        "replace its tokenizer's rules, and --out saves the result."
     ),
 ]
 TokenizerFile = Annotated[
@@ -97,13 +96,13 @@ TokenizerFile = Annotated[
 ]
 TriedText = Annotated[
     str | bytes | None,
-    Option("A text to show the tokens of; with RUN, by default standard input."),
+    Option("Text to tokenize; with RUN, by default standard input."),
 ]
 Differences = Annotated[
     bool,
     Option(
-        "Count what the published text rules of GPT-1's tokenizer RUN and those of "
-        "transformers make different of a text."
+        "Count the differences between the published text rules and those of transformers on a "
+        "text, for GPT-1's tokenizer RUN."
     ),
 ]
 
@@ -128,7 +127,7 @@ def tokenize(
     """Train a tokenizer on ``path`` or ``corpus`` and save it as ``out``, or try another.
 
     The result has the ``ids`` and ``pieces`` of ``text``, and the saved file as ``tokenizer``; with
-    ``differences`` counts of what both text rules make of it. Raises ConfigError for options
+    ``differences``, counts of differences between both text rules. Raises ConfigError for options
     without effect, CheckpointError and DataError for an unreadable tokenizer.
     """
     if (path is None and corpus is None) == (source is None):
@@ -148,13 +147,13 @@ def tokenize(
     if source is not None:
         if out is not None and normalization is None:
             raise ConfigError(
-                "--out keeps a tokenizer that is trained: give --path or --corpus; or "
-                "--normalization, to keep one of GPT-1's kind with these text rules"
+                "--out saves a trained tokenizer: give --path or --corpus; or --normalization, "
+                "to save one of GPT-1's kind with these text rules"
             )
         for name in of_training:
             raise ConfigError(
-                f"--{name.replace('_', '-')} is an option of training, and a tokenizer that "
-                "exists is used as it is: give a --path, or leave it out"
+                f"--{name.replace('_', '-')} is an option of training, and an existing tokenizer "
+                "is used unchanged: give a --path, or leave it out"
             )
         if out is not None and not differences:
             target, tokenizer = _new_file(out), find_tokenizer(Path(source), normalization)
@@ -169,12 +168,12 @@ def tokenize(
         tokens = _tokens(find_tokenizer(Path(source), normalization), data)
         return Found(tokens, _tokens_text(tokens))
     if differences:
-        raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
+        raise ConfigError("--differences needs a tokenizer of GPT-1's kind: name it, or a run")
     kind = of_training.pop("kind", "bpe")
     if kind not in LETTERED_TOKENIZERS and (keep_accents is not None or lowercase is not None):
         raise ConfigError(
-            f"--keep-accents and --lowercase are of {', '.join(LETTERED_TOKENIZERS)}, and "
-            f"--kind is {kind}: leave them out"
+            f"--keep-accents and --lowercase need --kind {', '.join(LETTERED_TOKENIZERS)}, not "
+            f"{kind}: leave them out"
         )
     target = _new_file(out)
     of_training |= {"path": path, "corpus": corpus, "normalization": normalization}
@@ -224,7 +223,7 @@ def _new_file(out: PathText | None) -> Path:
     file = Path(out)
     target = file / "tokenizer.json" if file.is_dir() else file
     if target.exists():
-        raise ConfigError(f"{target} exists, and nothing is overwritten: name another file")
+        raise ConfigError(f"{target} already exists: name another file")
     return target
 
 
@@ -252,7 +251,7 @@ def _tokens_text(result: Mapping[str, Any]) -> str:
     tokens = zip(result["ids"], result["pieces"], strict=True)
     rows = []
     for id_, piece in tokens:
-        # Quotes show where blanks are; characters without a shape are escaped.
+        # Quotes show blanks; invisible characters are escaped.
         shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
         rows.append((str(id_), f'"{"".join(shown)}"'))
     lines = [table(["id", "piece"], rows[:_TOKENS_SHOWN], right=[0])]
@@ -281,7 +280,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
     vocabulary = vocabulary_of(tokenizer)
     if vocabulary is None:
         raise ConfigError(
-            f"--differences are of a tokenizer of GPT-1's kind, and that of {source} is of kind "
+            f"--differences needs a tokenizer of GPT-1's kind, but {source} has kind "
             f"{tokenizer.kind}: name another"
         )
     by_rule, n_words, n_different, counts = count_differences(vocabulary, text)
@@ -301,7 +300,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
     share = n_different / n_words if n_words else 0.0
     lines = [
         table(["text rules", "tokens", "ends of lines", "unknown"], rows, right=[1, 2, 3]),
-        f"of {count(n_words, 'word')} that whitespace divides {n_different:,} differ ({share:.1%})",
+        f"of {count(n_words, 'word')} split by whitespace, {n_different:,} differ ({share:.1%})",
     ]
     cells = [
         (f"{times:,}", *(_shortened(words) for words in both))

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 EMPTY = "(empty)"
-"""Symbol for a filling of no token, which would be invisible."""
+"""Symbol for an empty filling, which would be invisible."""
 
 
 def numbered(texts: Sequence[str]) -> str:
-    """Return a single text as it is, or several, each below its number."""
+    """Return a single text unchanged, or several, each below its number."""
     if len(texts) == 1:
         return texts[0]
     return "\n".join(f"--- {number}\n{text}" for number, text in enumerate(texts, start=1))
@@ -134,8 +134,7 @@ class Fillings(Result):
             shown.append(
                 table([name, "probability", "text"], rows, right=[1])
                 if rows
-                else f"{name}: none of the text that the model wrote fills it, as that of a T5 "
-                "trained on gaps does"
+                else f"{name}: no part of the model's text fills it; a T5 trained on gaps would"
             )
         return "\n\n".join(shown)
 
@@ -202,7 +201,7 @@ class Translations(Result):
     def left_out(self) -> Iterator[str]:
         """Report the numbers of overlong lines and unknown tokens."""
         if self.n_too_long:
-            yield f"too long, and empty: {self.n_too_long:,} of {count(self.n_lines, 'line')}"
+            yield f"left empty, too long: {self.n_too_long:,} of {count(self.n_lines, 'line')}"
         if self.n_unknown:
             yield (
                 f"unknown to the vocabulary: {self.n_unknown:,} of the input's "
@@ -227,20 +226,18 @@ class Translations(Result):
         return page(html_table(["source", "translation"], rows))
 
 
-Prompt = Annotated[
-    str, Option("The text to continue, or, with gaps <extra_id_0> ..., to complete.")
-]
+Prompt = Annotated[str, Option("Text to continue, or to complete at its gaps <extra_id_0> ...")]
 AddedTokens = Annotated[
     int | None,
     Option(
-        "Tokens to add. Default: 200, or the length of the targets of a run that fills gaps.",
+        "Number of tokens to add. Default: 200, or the target length of a run that fills gaps.",
         least=1,
         most=1_000_000_000,
     ),
 ]
 Stops = Annotated[
     Sequence[str],
-    Option("End where this text appears; it is left out. Repeatable."),
+    Option("Text at which to end, itself left out. Repeatable."),
 ]
 Continuations = Annotated[
     int,
@@ -254,8 +251,8 @@ Continuations = Annotated[
 Window = Annotated[
     Literal["exact", "rolling"] | None,
     Option(
-        "Beyond the context: read all of it again for each token, "
-        "or half of it again whenever it is full. Default: exact."
+        "Sliding beyond the context: reread all of it for each token, or half of it whenever it "
+        "is full. Default: exact."
     ),
 ]
 Precision = Annotated[
@@ -280,7 +277,7 @@ def generate(
 ) -> Texts | Completions:
     """Continue a prompt by a decoder or an LSTM, with ``n`` samples in a batch.
 
-    An encoder-decoder trained on gaps fills those of the prompt, ``<extra_id_0>`` and so on:
+    An encoder-decoder trained on gaps fills the prompt's gaps, ``<extra_id_0>`` and so on:
     greedily, by a ``beam`` of hypotheses, best first, or ``n`` times by sampling. ``show`` receives
     the parts of a single continuation as they are generated. Raises ConfigError for an empty
     prompt, for characters unknown to the tokenizer, for options that have no effect on the model,
@@ -293,7 +290,7 @@ def generate(
         "",
         (
             "" in stop,
-            "--stop is empty, which would end every text at once: give some text, or leave it out",
+            "--stop is empty and would end every text at once: give some text, or leave it out",
         ),
         (not prompt, "--prompt is empty: give at least one character to continue from"),
         (
@@ -302,7 +299,7 @@ def generate(
         ),
         (
             beam is not None and drawn_by,
-            f"--beam {beam} finds the most probable, and {' '.join(drawn_by[:1])} is of drawn "
+            f"--beam {beam} finds the most probable text, but {' '.join(drawn_by[:1])} samples "
             "tokens: leave out one",
         ),
     )
@@ -322,20 +319,16 @@ def generate(
         for name, value in of_decoders.items():
             if value is not None:
                 raise ConfigError(
-                    f"{name} {value} is of decoders, and {path} is an {kind}, which reads no "
-                    "context that it could leave and ends by itself: leave it out"
+                    f"{name} {value} needs a decoder, but {path} is an {kind}, with no context to "
+                    "outgrow and its own end: leave it out"
                 )
         settings = FillSettings(beam or 1, sampling if drawn_by else None, n, seed)
         completions, seconds = complete_prompt(text_model, path, prompt, settings, tokens)
         return Completions(prompt, completions, seconds)
     if not isinstance(text_model.model, Decoder):
-        raise ConfigError(
-            f"{path} is an {kind}, which predicts no next token: name a decoder's run"
-        )
+        raise ConfigError(f"{path} is an {kind} and predicts no next token: name a decoder's run")
     if beam is not None:
-        raise ConfigError(
-            f"--beam {beam} is of filling gaps, and {path} is a decoder: leave it out"
-        )
+        raise ConfigError(f"--beam {beam} fills gaps, but {path} is a decoder: leave it out")
     texts, n_tokens, seconds = continue_prompt(
         text_model,
         path,
@@ -369,8 +362,7 @@ def fill(
     text: Annotated[
         str,
         Option(
-            "The text, with [MASK] where a word is missing, once or several times; of a T5 also "
-            "<extra_id_0>, <extra_id_1> ..."
+            "Text with [MASK] for each missing word; for a T5 also <extra_id_0>, <extra_id_1> ..."
         ),
     ],
     n: Annotated[int, Option("Fillings of each mask.", least=1, most=1000)] = 5,
@@ -399,14 +391,14 @@ def translate(
     n_best: Annotated[
         int | None,
         Option(
-            "Print so many translations of each line: its number, score and text.",
+            "Number of translations to print of each line, with line number, score and text.",
             least=1,
             most=WIDEST_BEAM,
         ),
     ] = None,
     words: Annotated[
         bool,
-        Option("Read and print words that spaces divide, as the vocabulary has them."),
+        Option("Read and print space-separated words, as in the vocabulary."),
     ] = False,
     average: Average = None,
     batch: Annotated[
@@ -418,14 +410,16 @@ def translate(
     window: Annotated[
         int,
         Option(
-            "Lines read before the first is printed, sorted by length.", least=1, most=MOST_ROWS
+            "Number of lines to read and sort by length before the first is printed.",
+            least=1,
+            most=MOST_ROWS,
         ),
     ] = 2048,
     device: Device = None,
     show: Callable[[TranslatedLine], None] | None = None,
     **search: Unpack[BeamSearch],
 ) -> Translations:
-    """Translate lines, in order; ``n_best`` gives so many of each, with scores in nats.
+    """Translate lines, in order; ``n_best`` of each, with scores in nats.
 
     A line longer than the model's context stays empty. With ``show``, called with each translated
     line, ``lines`` are read as a stream, and none is kept. Raises ConfigError for a model that is
@@ -435,7 +429,7 @@ def translate(
         raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
     sources = None if show is not None else given_lines(lines)
     if sources is not None and any("\n" in line for line in sources):
-        raise ConfigError("a line has a line break in it: give each line by itself")
+        raise ConfigError("a line contains a line break: give each line separately")
     with stage("starting PyTorch"):
         from sublayer.config.load import find_recipe, read_run_recipe
         from sublayer.decode.beam import tokenizer_of, translate_lines
@@ -455,7 +449,7 @@ def translate(
     config = text_model.model.config
     if not isinstance(text_model.model, EncoderDecoder):
         raise ConfigError(
-            f"{fspath(run)} is a {config.kind}, which translates nothing: name a translator's run"
+            f"{fspath(run)} is a {config.kind} and translates nothing: name a translator's run"
         )
     tokenizer = tokenizer_of(text_model)
     result = Translations(sources or [])
@@ -475,8 +469,8 @@ def translate(
     for number, translation in enumerate(translations, start=1):
         if translation.is_too_long:
             note(
-                f"line {number} has {count(translation.n_tokens, 'token')}, more than the "
-                f"{config.max_len:,} that the model reads"
+                f"line {number} has {count(translation.n_tokens, 'token')}, more than the model's "
+                f"{config.max_len:,}"
             )
         best = translation.hypotheses[: n_best or 1]
         line = TranslatedLine(
@@ -502,13 +496,13 @@ def predict(
     rows: Any,
     *,
     task: Annotated[
-        str | None, Option("The task, of a model that answers several.", metavar="NAME")
+        str | None, Option("Task to answer, for a model of several.", metavar="NAME")
     ] = None,
     length_penalty: Annotated[
         float | None,
         Option(
-            "Of a beam, the exponent p of n^p, which divides the log probability of n tokens: 0 "
-            "favours short texts, more longer ones. Default: 1.",
+            "Exponent p of a beam's divisor n^p of the log probability of n tokens: 0 favours "
+            "short texts, larger values longer ones. Default: 1.",
             least=-LARGEST_PENALTY,
             most=LARGEST_PENALTY,
         ),
@@ -529,12 +523,12 @@ def predict(
     """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
 
     A DataFrame, an Arrow table or a dict of columns is its rows; None and NaN are rows without a
-    text, which are not answered. Choices follow the texts of a tuple, or are ``choices`` in a
-    mapping. A list of models answers by the average of their probabilities, numbers or span scores.
-    ``task`` names one of several tasks; ``batch`` rows are computed at a time, in ``dtype``, as in
-    ``load``. A model that writes decodes greedily, by a ``beam``, or samples by ``temperature``,
-    ``top_k``, ``top_p`` and ``seed``. Raises ConfigError for a model that answers no task, or
-    another task than the rest, and DataError for any other row.
+    text, left unanswered. Choices follow the texts of a tuple, or are ``choices`` in a mapping. A
+    list of models answers by the average of their probabilities, numbers or span scores. ``task``
+    names one of several tasks; ``batch`` rows are computed at a time, in ``dtype``, as in ``load``.
+    A model that writes decodes greedily, by a ``beam``, or samples by ``temperature``, ``top_k``,
+    ``top_p`` and ``seed``. Raises ConfigError for a model that answers no task, or another task
+    than the rest, and DataError for any other row.
     """
     from sublayer.objective.supervised.answering import predict_rows
 
@@ -564,7 +558,7 @@ def load_answerer(
 ) -> "Answerer":
     """Load the model, or the ensemble, that answers rows.
 
-    Raises CheckpointError for a missing run, and ConfigError for runs whose answers cannot be
+    Raises CheckpointError for a missing run, and ConfigError for runs with answers that cannot be
     averaged.
     """
     with stage("starting PyTorch"):
@@ -586,8 +580,8 @@ def load_answerer(
     if len(runs) > 1:
         if writes:
             raise ConfigError(
-                "several runs answer by the average of probabilities, which has no decoding: leave "
-                f"out {WRITING_OPTIONS}"
+                "several runs answer by averaged probabilities, without decoding: leave out "
+                f"{WRITING_OPTIONS}"
             )
         find_members(runs)
     models = [loaded(path, device, kept, average) for path in runs]
@@ -603,11 +597,11 @@ def embed(
     pool: Annotated[
         Literal["mean", "first", "last"],
         Option(
-            "The mean of the hidden states of a line's tokens, special ones included, or the "
-            "state of the first token or the last."
+            "Pooling of a line's hidden states: the mean over its tokens, special ones included, "
+            "or the state of the first or last token."
         ),
     ] = "mean",
-    normalize: Annotated[bool, Option("Scale each vector to a length of 1.")] = False,
+    normalize: Annotated[bool, Option("Scale each vector to unit length.")] = False,
     batch: Annotated[
         int,
         Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
@@ -616,7 +610,7 @@ def embed(
 ) -> "NDArray[np.float32]":
     """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
 
-    Truncated or empty ones are reported. Raises as ``sublayer.evaluation.vectors.embed_texts``
+    Truncated or empty texts are reported. Raises as ``sublayer.evaluation.vectors.embed_texts``
     does.
     """
     from sublayer.evaluation.vectors import embed_all

@@ -127,7 +127,7 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
     (PROMPT, "--tokens 5000", "--tokens 5000 is more than the model writes"),
     (PROMPT, "--window exact", "--window exact is of decoders"),
     (PROMPT, "--stop x", "--stop 'x' is of decoders"),
-    (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable, and"),
+    (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable text, but"),
     (PROMPT, "--beam 2 --batch 3", "--batch 3 is of drawn tokens"),
     (PROMPT, "--batch 3 --temperature 0", "the same text 3 times"),
 ])  # fmt: skip
@@ -175,7 +175,7 @@ def test_lines_are_translated_in_order(translate, translator, sublayer):
     assert "is a translator, which completes no text" in refused
     code, out, err = translate(translator, b"a cat\n" + b"a cat and " * 40 + b"\na dog\n")
     assert (code, [bool(line) for line in out.split("\n")]) == (0, [True, False, True, False])
-    assert "line 2 has 121 tokens, more than the 32 that the model reads" in err
+    assert "line 2 has 121 tokens, more than the model's 32" in err
 
 
 def test_bytes_that_are_no_text_are_named_behind_translated_lines(translate, translator):

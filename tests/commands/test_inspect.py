@@ -155,10 +155,10 @@ def test_processes_of_this_machine_share_its_memory_and_exact_divides_nothing(pl
 @pytest.mark.parametrize("words, message", [
     ("--processes 9 --device h200", "exceeds the 8 windows of a batch"),
     ("--share 0 --device h100", "--share 0 never ends"),
-    ("--link 50 --device h100", "--link is between devices"),
+    ("--link 50 --device h100", "--link needs devices"),
     ("--link 0 --processes 2 --device h100", "--link 0 never ends"),
-    ("--measure --device h100", "--measure takes steps on this machine"),
-    ("--processes 2 --jobs 2", "--jobs 2 makes several runs at a time"),
+    ("--measure --device h100", "--measure times this machine"),
+    ("--processes 2 --jobs 2", "--jobs 2 runs one process per run"),
 ])  # fmt: skip
 def test_a_plan_that_contradicts_itself_is_refused(sublayer, words, message):
     assert message in sublayer("plan", "gpt", "train.steps=3600", *words.split()).refusal()
