@@ -258,8 +258,8 @@ class Bert(Family):
         """
         if self.answers == "spans" and (n_outputs := len(label_words(content))) != 2:
             raise CheckpointError(
-                f"{content.file}: num_labels = {n_outputs}, and spans have 2, a start and "
-                "an end: leave num_labels and id2label out"
+                f"{content.file}: num_labels = {n_outputs}, but spans have 2 outputs, start and "
+                "end: leave num_labels and id2label out"
             )
         if self.answers != "tokens":
             return {}
@@ -304,12 +304,12 @@ class Bert(Family):
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
-        Contents are by file name. Around a text it puts what masked models have there, ``[CLS]``
-        and ``[SEP]``.
+        Contents are by file name. The tokenizer puts ``[CLS]`` and ``[SEP]`` around a text, as
+        masked models expect.
 
-        ``tokenizer.json`` and ``tokenizer_config.json``; with WordPiece BERT's ``vocab.txt``, with
-        unigram the model itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given,
-        nor SentencePiece's BPE.
+        ``tokenizer.json`` and ``tokenizer_config.json``; for WordPiece also BERT's ``vocab.txt``,
+        for unigram the model itself, ``spiece.model``. Bytes, characters, moses-bpe and
+        SentencePiece's BPE cannot be exported.
         """
         if tokenizer is None or (converted := as_library(tokenizer)) is None:
             return {}
@@ -346,7 +346,7 @@ class Bert(Family):
             **more,
             **split_marks(tokenizer),
             "model_max_length": max_len,
-            # Without being told, transformers' tokenizer leaves out the segments of a pair.
+            # By default, transformers' tokenizer leaves out the segments of a pair.
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         }
         return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
@@ -391,7 +391,7 @@ class Albert(Bert):
         "ffn": ("full_layer_layer_norm", "ffn", "ffn_output"),
     }
     sentence_logits = "sop_logits"
-    # No ALBERT class has only that head.
+    # No ALBERT class has this head alone.
     judging = ("ForPreTraining", "sop_logits")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
@@ -406,7 +406,7 @@ class Albert(Bert):
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of sharing and of the embeddings; a group a layer is no sharing.
+        """Return the fields of sharing and embeddings; one group per layer means no sharing.
 
         Raises CheckpointError where a recipe cannot express the groups.
         """
@@ -418,7 +418,7 @@ class Albert(Bert):
             raise CheckpointError(f"{content.file}: {groups} is more than {units}")
         if not _parts_alike(n_units, n_groups):
             raise CheckpointError(
-                f"{content.file}: {groups} does not part {units} as a recipe does: "
+                f"{content.file}: {groups} does not divide {units} as a recipe does: "
                 "transformers rounds the groups' borders in floating point"
             )
         if n_units * n_inner > MOST_LAYERS:
@@ -462,7 +462,7 @@ class Albert(Bert):
 
 
 def leave_out_identity(weights: dict[str, Tensor]) -> None:
-    """Drop an identity projection, which an export writes where there is none.
+    """Drop an identity projection, which an export writes for a model without a projection.
 
     ``weights`` change in place.
     """

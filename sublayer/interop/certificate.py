@@ -34,12 +34,12 @@ CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"
 _ROWS, _MAX_TOKENS, _SEED = 2, 128, 0
 _FLOAT64_PARAMETERS = 1_000_000_000
-"""The most parameters of a model that is compared in float64 too."""
+"""The most parameters a model may have to be compared in float64 too."""
 _OF_POSITIONS = ("logits", "start_logits", "end_logits", "states")
 _NAMES = {"pooler": "pooled", "vocabulary": "logits", "sentence": "sentence_logits"}
-"""Heads whose outputs are compared as they are."""
+"""Heads whose outputs are compared without conversion."""
 _COPIES = 3
-"""Models that are in memory together: the one at hand, a copy of it, and transformers'."""
+"""Models in memory at once: the given one, a copy of it, and transformers'."""
 # Far beyond rounding: a tensor in the wrong place.
 _REFUSED_SHARE = 1e-3
 _TEXTS = (
@@ -73,26 +73,26 @@ _SHOWN = 120
 
 @dataclass(frozen=True)
 class CertificateBatch:
-    """Random tokens; for encoders also a mask and segments, the second row being padded.
+    """Random tokens; for encoders also a mask and segments, with padding in the second row.
 
-    A translator reads them as source and, reversed, as target, which is not padded.
+    A translator reads them as source and, reversed, as an unpadded target.
     """
 
     tokens: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
     """True at real tokens."""
     segments: Int[Tensor, "B T"]
-    """0 in the first half of a row's real tokens, 1 in the second; an encoder alone reads them."""
+    """0 in the first half of a row's real tokens, 1 in the second; only an encoder reads them."""
     kind: str
-    """The model's. A decoder is given no mask; the second row of others is half as long. Of an
-    encoder-decoder the tokens are a source and a target, as of a translator."""
+    """The model's kind. A decoder gets no mask; for other kinds the second row is half as long. For
+    an encoder-decoder the tokens are both source and target."""
 
     @classmethod
     def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "CertificateBatch":
         """Draw a model's batch, a function of its sizes.
 
-        ``pad_id`` is a class's padding. For a decoder with a label head it does not occur or, if
-        None, the batch is one row, as its class requires.
+        ``pad_id`` is the class's padding id. For a decoder with a label head, no token of the batch
+        has this id; if it is None, the batch has one row, as the class requires.
         """
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
         n_rows = 1 if is_of_texts and pad_id is None else _ROWS
@@ -115,9 +115,9 @@ class CertificateBatch:
         return cls(tokens, mask, segments, config.kind)
 
     def ours(self, model: Transformer, task: Task | None = None) -> dict[str, Tensor]:
-        """Return a model's outputs, by name for the comparison.
+        """Return a model's outputs, by the names of the comparison.
 
-        Numbers are on the task's scale; choices belong to one example.
+        Numbers are on the task's scale; the choices are those of one example.
         """
         if isinstance(model, EncoderDecoder):
             output = model(self.tokens, self.mask, target=self.tokens.flip(1))
@@ -132,7 +132,7 @@ class CertificateBatch:
             if head in output:
                 outputs[name] = output[head]
         if "logits" in outputs:
-            # No class of transformers has logits of positions.
+            # No class of transformers has logits for positions.
             outputs["logits"] = outputs["logits"][..., : model.config.vocab_size]
         if "span" in output:
             outputs["start_logits"], outputs["end_logits"] = output["span"].unbind(-1)
@@ -142,7 +142,7 @@ class CertificateBatch:
             if task is not None and task.kind == "number":
                 labels = unscaled(task, labels)
             elif task is not None and labels.shape[1] < len(task.labels):
-                # One output answers for two labels: it is the second's logit, the first's is 0.
+                # A single output for two labels is the second's logit; the first's is 0.
                 labels = torch.cat([torch.zeros_like(labels), labels], 1)
             outputs["label_logits"] = labels
         return outputs
@@ -165,9 +165,9 @@ class CertificateBatch:
         return outputs
 
     def kept(self, name: str, logits: Tensor) -> Tensor:
-        """Drop padded positions, whose logits are meaningless.
+        """Drop the meaningless logits of padded positions.
 
-        Logits of texts, and of a translator's target, have none.
+        Logits of whole texts and of a translator's target have no padded positions.
         """
         is_padded = name in _OF_POSITIONS and self.kind != "encoder-decoder"
         return logits[self.mask] if is_padded else logits
@@ -181,10 +181,10 @@ def certify(
     oracle: Oracle,
     task: Task | None = None,
 ) -> dict[str, Any]:
-    """Compare a model's logits with a transformers class's, built from fields and tensors.
+    """Compare a model's logits with those of a transformers class built from fields and tensors.
 
-    Of a class without a head these are hidden states, and the output of its pooler.
-    ``task`` is what the model answers.
+    For a class without a head, hidden states and the pooler's output are compared. ``task`` is the
+    task that the model answers.
 
     Tokens are random. transformers reads no file: nothing else in a folder can affect it.
 
@@ -193,8 +193,8 @@ def certify(
     transformers, or memory for three models, it reports that nothing was compared. Models of more
     than a billion parameters are compared only in float32.
 
-    Raises CheckpointError where a head's differ by more than a thousandth of its largest logit (or
-    of 1) in the widest type compared, or are not finite in the other.
+    Raises CheckpointError where a head's logits differ by more than a thousandth of its largest
+    logit (or of 1) in the widest dtype compared, or are not finite in the other.
     """
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
@@ -207,7 +207,7 @@ def certify(
     here = total_memory()
     if here is not None and needed > here:
         sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
-        return {"checked": False, "reason": f"to compare needs {sizes}"}
+        return {"checked": False, "reason": f"the comparison needs {sizes}"}
     theirs = _build(getattr(transformers, oracle.name), fields, tensors)
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
@@ -231,12 +231,12 @@ def certify(
 
 
 def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, Any]:
-    """Compare a tokenizer's ids of hard texts with transformers' class for a folder.
+    """Compare a tokenizer's ids of hard texts with those of transformers' class for a folder.
 
-    The texts have marks of special tokens, capitals, accents, spaces, control characters and other
+    The texts have names of special tokens, capitals, accents, spaces, control characters and other
     scripts. Empty without a tokenizer or transformers, and for words by Moses' rules; not checked,
     with the reason, where either tokenizer fails. Where ids differ, the certificate has the first
-    such text and both ids.
+    such text and both rows of ids.
     """
     if tokenizer is None or find_spec("transformers") is None:
         return {}
@@ -245,7 +245,8 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
     transformers: Any = import_module("transformers")
     texts = list(_TEXTS)
     if tokenizer.reads_marks is None:
-        # Marks that a vocabulary trained here reads as text are tokens to an encoder's class.
+        # Names that a vocabulary trained here reads as text are special tokens to an encoder's
+        # class.
         texts = [text for text in texts if not any(name in text for name in tokenizer.marks)]
     else:
         for name in list(tokenizer.marks)[:_MOST_MARKS]:
@@ -329,7 +330,7 @@ def describe(certificate: Mapping[str, Any]) -> str:
 def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     settings = dict(fields)
     if kind.config_class.is_encoder_decoder:
-        # A table of sinusoids, of which no more is needed than is read.
+        # The table of sinusoids need not be longer than the positions that are read.
         n_positions = settings.get("max_position_embeddings", _MAX_TOKENS)
         settings["max_position_embeddings"] = min(_MAX_TOKENS, n_positions)
     has_float64 = any(tensor.dtype == torch.float64 for tensor in tensors.values())
@@ -345,7 +346,7 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
                 shape = tensors[name].shape
                 if shape != expected[name].shape:
                     raise CheckpointError(
-                        f"{name} has the shape {list(shape)}, and another by config.json"
+                        f"{name} has the shape {list(shape)}, which config.json contradicts"
                     ) from error
             raise
 
@@ -369,8 +370,8 @@ def _compare(
         )
     difference = float((computed - expected).abs().max())
     largest = max(1.0, float(expected.abs().max()))
-    # In a narrower dtype than the judging one, rounding may differ by any finite amount. Not the
-    # opposite comparison: NaN is refused too.
+    # In a narrower dtype than the widest compared, rounding may differ by any finite amount. The
+    # comparison is negated so that NaN is refused too.
     allowed = _REFUSED_SHARE * largest if dtype == judged else torch.finfo(dtype).max
     if not difference <= allowed:
         raise CheckpointError(

@@ -55,7 +55,7 @@ from sublayer.model.model_folder import check_finite, check_float
 from sublayer.text_model import TextModel
 
 _MOST_VALUES, _MOST_BITS = 10_000, 128
-"""Values in a setting, and bits of a number."""
+"""The most values in a setting, and the most bits of a number."""
 _NESTED = ("encoder", "decoder", "quant_noise")
 # Files up to 0.8 contain training meters, of fairseq classes.
 _METERS = tuple(
@@ -80,20 +80,20 @@ _DAMAGES = (
 
 
 class _Meter:
-    """Stand-in for a meter of training: it keeps the file's values and does nothing."""
+    """A placeholder for fairseq's training meters: it keeps the file's values and does nothing."""
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Find the checkpoint: a file, or a folder's only one.
+    """Find the checkpoint: the file itself, or a folder's only ``*.pt``.
 
-    Raises CheckpointError where there is none, or several.
+    Raises CheckpointError for a folder without a checkpoint or with several.
     """
     if path.is_file():
         return path
     checkpoints = sorted(path.glob("*.pt"))
     if not checkpoints:
         raise CheckpointError(
-            f"{path} is not a checkpoint of fairseq, nor a folder that holds one (*.pt)"
+            f"{path} is neither a fairseq checkpoint nor a folder with one (*.pt)"
         )
     if len(checkpoints) > 1:
         n_others = len(checkpoints) - 1
@@ -106,28 +106,28 @@ def find_checkpoint(path: Path) -> Path:
 def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
     """Read a checkpoint of fairseq 0.6 or later; its tensors are on the CPU.
 
-    Returned are the settings with which the model was built, nested ones by ``encoder_`` and the
-    like before their name; its tensors; and the number of an optimizer's, which are not kept.
+    Returns the model's settings, nested ones prefixed by ``encoder_`` and the like; its tensors;
+    and the number of optimizer tensors, which are dropped.
 
-    Only tensors, plain values and ``argparse.Namespace`` are made of the file's content; of the
-    meters of training an empty shell is. Raises CheckpointError where the file is damaged, names
-    any other class or function, or holds no settings and tensors of a model.
+    Only tensors, plain values and ``argparse.Namespace`` are built from the file's content; a
+    training meter becomes an inert placeholder. Raises CheckpointError where the file is damaged,
+    names any other class or function, or holds no settings and tensors of a model.
     """
     content = _load(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
-        raise CheckpointError(f"{path} holds no model: it is not a checkpoint of fairseq")
+        raise CheckpointError(f"{path} holds no model: it is not a fairseq checkpoint")
     for name, tensor in content["model"].items():
         is_plain = (
             isinstance(tensor, Tensor)
             and tensor.layout == torch.strided
             and not tensor.is_meta
             and not tensor.is_quantized
-            # What repeats its elements needs more memory than the file has bytes.
+            # A tensor with repeated elements needs more memory than the file has bytes.
             and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
         )
         if not isinstance(name, str) or not is_plain:
             raise CheckpointError(
-                f"{path}: model holds {name!r}, which is not a name of a plain tensor"
+                f"{path}: model holds {name!r}, which is not the name of a plain tensor"
             )
     tensors = {name: tensor.detach() for name, tensor in content["model"].items()}
     config = content.get("cfg")
@@ -138,7 +138,7 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
         fields = vars(fields)
     if not isinstance(fields, Mapping):
         raise CheckpointError(
-            f"{path} does not say how its model is built: it has neither args nor cfg with model"
+            f"{path} has no settings of its model: it has neither args nor cfg with model"
         )
     settings = {name: value for name, value in fields.items() if not isinstance(value, Mapping)}
     for side in _NESTED:
@@ -150,7 +150,7 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
             raise CheckpointError(
                 f"{path}: the setting {name!s:.60} holds a {kind}, not a plain value"
             )
-    # A pickle may hold a list in itself, or one list very often.
+    # A pickled list may contain itself, or the same list many times.
     waiting = [content.get("last_optimizer_state")]
     seen = set()
     n_optimizer = 0
@@ -179,12 +179,12 @@ def _load(path: Path) -> Any:
     except UnpicklingError as error:
         if named := re.search(r"GLOBAL (\S+)", str(error)):
             raise CheckpointError(
-                f"{path} names {named[1]}, and what a file names is never run: "
+                f"{path} names {named[1]}, and code that a file names is never run: "
                 "open it where fairseq is installed and save its 'model', "
                 "and its 'args' or 'cfg' as plain values, with torch.save"
             ) from None
         raise CheckpointError(
-            f"{path} is damaged, or no checkpoint of fairseq: it does not hold tensors"
+            f"{path} is damaged, or not a fairseq checkpoint: it holds no tensors"
         ) from None
     except _DAMAGES as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -194,20 +194,20 @@ def _load(path: Path) -> Any:
 
 
 def _check_sums(path: Path) -> None:
-    # What torch writes since 1.6 is an archive, whose check sums it does not compare.
+    # torch.save writes a zip archive since 1.6; torch.load does not verify its checksums.
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
-                # torch writes nothing compressed, of which a small file could hold very much.
+                # torch never compresses; a small compressed file could expand to a huge one.
                 if (
                     member.compress_type != zipfile.ZIP_STORED
                     or member.file_size != member.compress_size
                 ):
                     raise zipfile.BadZipFile(
-                        f"{member.filename!r} is compressed, which torch does not do"
+                        f"{member.filename!r} is compressed, but torch.save never compresses"
                     )
             if (name := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(f"the check sum of {name!r} is not that of its bytes")
+                raise zipfile.BadZipFile(f"the checksum of {name!r} does not match its bytes")
 
 
 def _is_setting(value: Any) -> bool:
@@ -314,19 +314,19 @@ _BERT = ClassFields(
         **_BOTH,
         "act_fn": network("gelu", {"relu": ("relu", "exact"), "gelu": ("gelu", "exact")}),
         "no_normalize_affine": switch(False, "norm_affine", on=False, off=True),
-        # Read where labels are answered.
+        # Read only for a model with a label head.
         "n_classes": Field(None, lambda value: value),
         "max_positions": Field(None, optional(rule_of("max_len"))),
         "criterion": Field(None, lambda value: value),
     },
 )
 _LONGEST, _LONGEST_BERT = 1024, 384
-"""Tokens of an input where the settings do not say it."""
+"""The longest input, in tokens, where the settings give none."""
 _SIDES = ("encoder", "decoder")
 _TABLE, _OUTPUT = "encoder.embed_tokens.weight", "decoder.output_projection.weight"
 _TARGET_TABLE, _OLD_OUTPUT = "decoder.embed_tokens.weight", "decoder.embed_out"
 _NO_WEIGHTS = ("version", "embed_positions._float_tensor", "embed_positions.weights")
-# Norms by number, which is the order of fairseq's code, not that of the computation.
+# Norms by number: in the order of fairseq's code, not of the computation.
 _NUMBERED = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm", "macaron_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -341,16 +341,15 @@ _BINARY, _CLASSES, _NUMBER = (
     "mean_squared_error",
 )
 _READS_WORDS = (
-    "it reads words that spaces divide, as the text was prepared for training, "
-    "and writes such words"
+    "it reads and writes words separated by spaces, as the text was prepared for training"
 )
-_READS_TEXT = "it reads text by Moses' rules, in lower case, as the published code prepares it"
+_READS_TEXT = "it applies Moses' rules and lower case to text, as the published code does"
 _LACKS_CODES = (
     "its codes (codes, code, bpecodes, *.codes) and its dictionary (dict.de.txt) "
-    "are not both beside it"
+    "are not both next to it"
 )
 _ORACLE = M2M100()
-# transformers makes the three tables one only where the output is one with them.
+# transformers ties the three embedding tables only where the output matrix is tied to them too.
 _RENAMED = {
     _TABLE: tuple(
         f"model.{name}.weight"
@@ -363,13 +362,13 @@ _RENAMED = {
 def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     """Convert a checkpoint of fairseq to a new model folder; return its certificate.
 
-    ``path`` is the file, or a folder that holds one; with codes and a dictionary beside it the
-    tokenizer comes along, which reads words as the model was trained on them. The certificate names
-    every tensor that was left out. Where transformers has an equivalent class (M2M100's, for
-    pre-norm models except Macaron Net's), the logits are compared.
+    ``path`` is the file, or a folder that holds one. With codes and a dictionary next to it, its
+    tokenizer is imported too, and reads words as prepared for training. The certificate names every
+    omitted tensor. Where transformers has an equivalent class (M2M100's, for pre-norm models except
+    Macaron Net's), the logits are compared.
 
     Raises CheckpointError where the checkpoint is damaged, cannot be represented, or gives other
-    logits there, ConfigError where ``out`` exists.
+    logits in transformers; ConfigError where ``out`` exists.
     """
     check_paths(path, out)
     text_model, weights, left_out = read_fairseq(path)
@@ -382,9 +381,9 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     if config.norm_order == "post":
         lacking = "post-norm with fairseq's sinusoids"
     if config.kind == "encoder":
-        compared = {"checked": False, "reason": f"no class of it is {_BERT.title}"}
+        compared = {"checked": False, "reason": f"it has no class for {_BERT.title}"}
     elif lacking:
-        compared = {"checked": False, "reason": f"no class of it has {lacking}"}
+        compared = {"checked": False, "reason": f"it has no class with {lacking}"}
     else:
         tensors = {
             new: tensor.clone()
@@ -401,9 +400,9 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
 def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, Any]]:
     """Read the model of a checkpoint, in evaluation mode.
 
-    Also returns its tensors by their newest names, and what was omitted: number of optimizer
-    tensors, names of buffers and copies of the embedding matrix. The tokenizer is read from codes
-    and a dictionary next to the file. Labels of a fine-tuned model have no names.
+    Also returns its tensors by fairseq's newest names, and the omitted parts: the number of
+    optimizer tensors, the names of buffers and of copies of the embedding matrix. The tokenizer is
+    read from codes and a dictionary next to the file. Labels of a fine-tuned model have no names.
 
     Raises CheckpointError where any of the files is damaged, or they do not belong together.
     """
@@ -424,14 +423,14 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
         n_entries = n_special + sum(bool(line.strip()) for line in lines)
         if n_entries != n_rows:
             raise CheckpointError(
-                f"{path} has {n_entries} entries with the {n_special} special ones, "
+                f"{path} has {n_entries} entries, the {n_special} special ones included, but "
                 f"{_TABLE} has {count(n_rows, 'row')}: they do not belong together"
             )
     dictionary = find_dictionary(folder)
     codes = sorted(p for p in folder.iterdir() if p.is_file() and is_codes_file(p.name))
     if dictionary is not None and len(codes) > 1:
         raise CheckpointError(
-            f"{folder} has {codes[0].name} and {codes[1].name}: leave the codes of the model alone"
+            f"{folder} has {codes[0].name} and {codes[1].name}: keep only the codes of the model"
         )
     tokenizer: Tokenizer | None = None
     if dictionary is not None and codes:
@@ -465,8 +464,8 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
     model = assemble(weights, pairs, config, title=fields.title, file=settings.file)
     task = None
     if n_outputs := config.label_outputs:
-        # A single output is the logit of the second of two labels, or a number on the scale of
-        # STS-B, (score - 3) / 2, by its criterion.
+        # By the criterion, a single output is the logit of the second of two labels, or a number
+        # on the scale of STS-B, (score - 3) / 2.
         criterion = values["criterion"]
         if criterion == _NUMBER and n_outputs == 1:
             task = task_of("number", (), config, numbers=(1.0, 5.0))
@@ -476,9 +475,9 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
             task = task_of("classes", default_words(n_outputs), config)
         else:
             raise CheckpointError(
-                f"{settings.file}: criterion = {format_value(criterion)} of n_classes = "
-                f"{n_outputs} does not say what is answered: it is {_BINARY} or {_NUMBER} of one "
-                f"output, or {_CLASSES}"
+                f"{settings.file}: criterion = {format_value(criterion)} with n_classes = "
+                f"{n_outputs} does not determine the task: it must be {_BINARY} or {_NUMBER} with "
+                f"one output, or {_CLASSES}"
             )
     left_out = {"optimizer_tensors": n_optimizer, "no_weights": no_weights, "copies": copies}
     return TextModel(model, tokenizer, task), weights, left_out
@@ -487,10 +486,10 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
 def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """Rename and split a checkpoint's tensors; return them, and the names of buffers.
 
-    Numbered norms are named; a joint matrix of queries, keys and values is split.
+    Numbered norms get names; a joint matrix of queries, keys and values is split.
 
-    Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
-    missing or none, or numbers are not finite floats.
+    Raises CheckpointError where a tensor has both an old and a new name, the embedding matrix is
+    missing or not a matrix, or numbers are not finite floats.
     """
     buffers = [f"{side}.{name}" for side in _SIDES for name in _NO_WEIGHTS]
     no_weights = sorted(name for name in buffers if name in tensors)
@@ -508,7 +507,7 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
             if tensor.dim() == 0 or tensor.shape[0] % 3:
                 shape = list(tensor.shape)
                 raise CheckpointError(
-                    f"{name} has shape {shape}: queries, keys and values are not its thirds"
+                    f"{name} has shape {shape}, which does not divide into queries, keys and values"
                 )
             attention, kind = match.groups()
             thirds = zip("qkv", tensor.chunk(3), strict=True)
@@ -526,7 +525,7 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
         raise CheckpointError(f"the weights lack {_TABLE}")
     if weights[_TABLE].dim() != 2 or not len(weights[_TABLE]):
         shape = list(weights[_TABLE].shape)
-        raise CheckpointError(f"{_TABLE} has shape {shape}, which is no embedding matrix's")
+        raise CheckpointError(f"{_TABLE} has shape {shape}, not that of an embedding matrix")
     return weights, no_weights
 
 
@@ -538,13 +537,13 @@ def _translator_fields(
     Copies of the encoder's embedding matrix are removed; their names are returned first. Source and
     target share one maximum length, the shorter.
 
-    Raises CheckpointError where there is no decoder's matrix, or one that is said to be a copy
-    differs, and, naming the setting, where it asks for something that a recipe cannot say.
+    Raises CheckpointError where the decoder's matrix is missing, a tied matrix differs, or, naming
+    the setting, a recipe cannot express it.
     """
     if _TARGET_TABLE not in weights:
         raise CheckpointError(
-            f"the weights lack {_TARGET_TABLE}: of fairseq's models only translators and Macaron "
-            "Net's BERT can be imported"
+            f"the weights lack {_TARGET_TABLE}: only fairseq's translators and Macaron Net's BERT "
+            "can be imported"
         )
     copies = [
         *_drop_copy(settings, weights, _TARGET_TABLE, is_tied=True),
@@ -557,7 +556,7 @@ def _translator_fields(
         if other != "relu" and (fields["macaron"] or name == "act_fn"):
             raise CheckpointError(
                 f"{settings.file}: {name} = {format_value(other)}: "
-                "Macaron Net's translation models have relu"
+                "Macaron Net's translation models use relu"
             )
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if fields[name] not in (None, fields["decoder_embed_dim"]):
@@ -581,22 +580,21 @@ def _bert_fields(
 ) -> tuple[list[str], dict[str, Any]]:
     """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
 
-    Upgraded weights become, in place, those by our conventions; the names of copies left out are
-    returned first. The first segment's vector, which the code pads with, is left out where it is
-    zero; the output for pairs is negated: theirs is the logit of a text that follows, ours of one
-    that does not.
+    Upgraded weights are converted to our conventions in place; the names of omitted copies are
+    returned first. The first segment's vector, the code's padding row, is omitted where it is zero.
+    The output for pairs is negated: their logit is that the text follows, ours that it does not.
 
     The code applies the configured activation only to the second network of a Macaron block: the
     first has ReLU. Norms may lack parameters, except the masked-token head's.
 
-    Raises CheckpointError where the output matrix is said to be the embedding matrix and differs.
+    Raises CheckpointError where an output matrix tied to the embedding matrix differs.
     """
     table = weights.get(_SEGMENTS)
     if table is None or table.dim() != 2 or len(table) != 2:
-        raise CheckpointError(f"{_SEGMENTS} is no table of two segments")
+        raise CheckpointError(f"{_SEGMENTS} is missing or not a table of two segments")
     # The code numbers them in reverse: 1 is the first text.
     weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
-    # Masked tokens are predicted; a fine-tuned model has only a label head.
+    # A pre-trained model predicts masked tokens; a fine-tuned one has only a label head.
     copies: list[str] = []
     predicts = any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights)
     if predicts:
@@ -635,24 +633,24 @@ def _is_tied(settings: ClassConfig) -> bool:
 def _drop_copy(
     settings: ClassConfig, weights: dict[str, Tensor], name: str, *, is_tied: bool
 ) -> list[str]:
-    """Remove a matrix that is the embedding matrix, and return its name in a list.
+    """Remove a matrix tied to the embedding matrix, and return its name in a list.
 
-    One that is absent, or that no setting ties, stays away or stays, and the list is empty. Raises
-    CheckpointError where one that is tied differs.
+    The list is empty, and nothing is removed, where the matrix is absent or not tied. Raises
+    CheckpointError where a tied matrix differs.
     """
     if not is_tied or name not in weights:
         return []
     if not torch.equal(weights[name], weights[_TABLE]):
         raise CheckpointError(
-            f"{name} differs from {_TABLE}, with which it is one matrix, of source and target "
-            f"alike, or by {settings.file}"
+            f"{name} differs from {_TABLE}, but must equal it: source and target share one "
+            f"embedding matrix, or {settings.file} ties them"
         )
     del weights[name]
     return [name]
 
 
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
-    """Pair the tensors that ``_prepare`` left with a model's; ``output`` names the output matrix.
+    """Pair the upgraded tensors with a model's; ``output`` names the output matrix.
 
     The first feed-forward network of a block is Macaron Net's first half.
     """

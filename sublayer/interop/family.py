@@ -34,15 +34,15 @@ from sublayer.tasks.registry import TaskSpec
 from sublayer.tasks.task import Kind, Task
 
 Answers = Literal["tokens", "labels", "choices", "spans"]
-"""Outputs of a model: of tokens, or a task's labels (or a number), choices or spans."""
+"""The outputs of a model: tokens, or a task's labels (or a number), choices or spans."""
 ANSWERS: tuple[Answers, ...] = ("labels", "choices", "spans")
-"""Those of tasks."""
+"""The outputs that answer a task."""
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 _INDEPENDENT = "multi_label_classification"
 
 
 IMPORTED = "imported"
-"""Of a task that no folder names."""
+"""The name of a task that its folder does not name."""
 _FIELDS: dict[Kind, tuple[str, ...]] = {
     "classes": ("text",),
     "number": ("text",),
@@ -53,22 +53,22 @@ _FORMATS: dict[str, Any] = {"encoder": "pair", "decoder": "traversal"}
 
 
 def _words(value: Any) -> Any:
-    """Return a table of labels: their words by their numbers, which are texts."""
+    """Check a table of labels: words by their numbers, which JSON holds as strings."""
     words = list(value.values()) if type(value) is dict else []
     are_words = all(type(word) is str and word.strip() and word.isprintable() for word in words)
     numbers = {str(index) for index in range(len(words))}
     if not words or len(words) > MOST_LABELS or set(value) != numbers or not are_words:
         raise ValueError(
-            f"is no table of labels: a word for each number from 0, of up to {MOST_LABELS:,}"
+            f"is not a table of labels: a word for each number from 0, up to {MOST_LABELS:,} labels"
         )
     if len(set(words)) < len(words):
-        raise Unsayable("two labels have one name")
+        raise Unsayable("two labels have the same name")
     return value
 
 
 def _problem(value: Any) -> Any:
     if one_of((REGRESSION, CLASSIFICATION, _INDEPENDENT))(value) == _INDEPENDENT:
-        raise Unsayable("labels that exclude each other, or a number")
+        raise Unsayable("only mutually exclusive labels, or a number")
     return value
 
 
@@ -76,16 +76,16 @@ LABELS = {
     "id2label": Field(None, optional(_words)),
     "num_labels": Field(2, whole(MOST_LABELS)),
 }
-"""Fields of a config.json with the words of outputs."""
+"""Fields of config.json that name a head's outputs."""
 TYPED_LABELS = {**LABELS, "problem_type": training_only(None, optional(_problem))}
-"""The same with the kind of problem."""
+"""The fields of ``LABELS`` and the kind of problem."""
 
 
 def label_words(content: ClassConfig) -> tuple[str, ...]:
     """Return the labels of a head's outputs, in order.
 
-    Unnamed ones have transformers' default names. Raises CheckpointError where the numbers of
-    labels and names differ.
+    Unnamed labels get transformers' default names. Raises CheckpointError where ``num_labels`` and
+    ``id2label`` disagree.
     """
     words = content.fields["id2label"]
     if words is None:
@@ -93,7 +93,7 @@ def label_words(content: ClassConfig) -> tuple[str, ...]:
     n_labels = content.computed.get("num_labels", len(words))
     if n_labels != len(words):
         raise CheckpointError(
-            f"{content.file}: num_labels = {n_labels}, and id2label has {len(words)}: leave "
+            f"{content.file}: num_labels = {n_labels}, but id2label has {len(words)} labels: leave "
             "num_labels out"
         )
     return tuple(words[str(index)] for index in range(len(words)))
@@ -111,9 +111,9 @@ def task_of(
     *,
     numbers: tuple[float, float] = (-1.0, 1.0),
 ) -> TaskSpec:
-    """Return a task that nothing names, of a model with this config; a number has no bounds.
+    """Build an unnamed task for a model with this config; a number has no bounds.
 
-    ``numbers`` are those at which a head of a number gives -1 and 1.
+    ``numbers`` are the scores at which a regression head gives -1 and 1.
     """
     task = Task(
         IMPORTED,
@@ -139,7 +139,7 @@ NO_OTHER_HEAD: Fields = {
     "output_scale": "none",
     "sentence_classes": 0,
 }
-"""Fields of a model without the heads that do not answer."""
+"""Fields of a model that has only the head of its task."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class Oracle:
 
     name: str
     outputs: Mapping[str, str]
-    """Ours by the names of theirs."""
+    """Our names of outputs, by theirs."""
     has_choices: bool = False
-    """True where its rows are the choices of an example."""
+    """True where the rows of its input are the choices of one example."""
 
 
 @dataclass(frozen=True)
@@ -158,53 +158,53 @@ class Answering:
     """A class of transformers that answers a kind of task."""
 
     ending: str
-    """Of its name."""
+    """Ending of the class's name."""
     heads: tuple[str, ...]
     outputs: Mapping[str, str]
-    """As an oracle's."""
+    """Our names of outputs, by theirs."""
     always: Fields
     """Fields of every model of the class."""
     left_out: Fields = field(default_factory=lambda: NO_OTHER_HEAD)
-    """Fields of a model without the heads that the class has not."""
+    """Fields that switch off the heads that the class lacks."""
     fields: Mapping[str, Field] = field(default_factory=dict)
-    """Fields of its config.json that others of the family do not read."""
+    """Fields of its config.json that the family's other classes do not read."""
 
 
 class Family:
-    """Classes of transformers for a model, one per kind of answers.
+    """Classes of transformers for a model, one per kind of output.
 
-    Names of tensors are without the prefix.
+    Names of tensors omit the prefix.
     """
 
     model_type: str
     name: str
-    """Beginning of the names of classes."""
+    """Prefix of the names of classes."""
     title: str
-    """The model's name, in errors; the class's where it answers a task."""
+    """The model's name in errors; for a class that answers a task, the class's name."""
     predicts = "ForConditionalGeneration"
     """Ending of the name of the class that predicts tokens."""
     fields: ClassFields
     """Fields of config.json."""
     constants: Fields = {}
-    """Fields of config.json that are written with one value."""
+    """Fields of config.json that are always written with the same value."""
     always: Fields
-    """Fields of every model of the class, which config.json does not say."""
+    """Fields of every model of the class that config.json leaves out."""
     exceptions: Table = {}
-    """Values that the class has an equal for, of fields for which that does not follow from
-    ``fields`` and ``always``. Any other field of a model must have its default."""
+    """Values that the class supports beyond those given by ``fields`` and ``always``. Any other
+    field of a model must have its default."""
     answering: Mapping[Answers, Answering] = {}
     prefix: str
-    """Beginning of the names of tensors in a file, except those of heads."""
+    """Prefix of tensor names in a file, except of heads."""
     heads: tuple[str, ...]
-    """Beginnings of the names of heads; the first is the one that answers a task."""
+    """Prefixes of the names of heads; the first head answers a task."""
     ties: Mapping[str, str] = {}
-    """Tensors that are others, by name, where config.json ties them."""
+    """Copies, by name, and the tensors that they equal where config.json ties them."""
     parts: tuple[tuple[str, str], ...]
     """Names of our maps, norms and tensors outside blocks, and theirs; a model may lack some."""
     unit: str
-    """Beginning of the names of a sub-layer."""
+    """Prefix of a sub-layer's names."""
     block: Mapping[str, BlockNames]
-    """Names of its norm and maps, by the kind of sub-layer."""
+    """Names of a sub-layer's norm and maps, by its kind."""
     is_transposed = False
     """True where the maps of blocks are ``[d_in, d_out]``."""
 
@@ -238,12 +238,12 @@ class Family:
                 if copy not in weights:
                     continue
                 tensor = weights.pop(copy)
-                # Equal is equal in every number.
+                # Copies must agree in every number.
                 original = weights.setdefault(source, tensor)
                 if original is not tensor and not torch.equal(original, tensor):
                     raise CheckpointError(
-                        f"the weights hold {copy} that differs from {source}, but config.json ties "
-                        "them: set tie_word_embeddings to false there"
+                        f"{copy} and {source} differ in the weights, but config.json ties them: "
+                        "set tie_word_embeddings to false there"
                     )
         return weights
 
@@ -258,7 +258,7 @@ class Family:
         return content.resolve(fields)
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Convert fields that depend on several of config.json, or on the tensors.
+        """Convert fields that depend on several fields of config.json, or on the tensors.
 
         Raises CheckpointError where they contradict each other.
         """
@@ -305,14 +305,14 @@ class Family:
         return self.block
 
     def oracle(self, config: ResolvedModel) -> Oracle:
-        """Return the class with which logits are compared."""
+        """Return the transformers class to compare logits with."""
         if self.answers in self.answering:
             outputs = self.answering[self.answers].outputs
             return Oracle(self.title, outputs, has_choices=self.answers == "choices")
         return Oracle(self.name + self.predicts, {"logits": "logits"})
 
     def describe_unanswered(self, task: Task) -> str | None:
-        """Describe the inputs of a task where they exceed the classes'."""
+        """Describe the inputs of a task where the class cannot read them; None where it can."""
         return None
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
@@ -320,17 +320,17 @@ class Family:
         return dict(weights)
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
-        """Return the tensors in a file besides those of ``pairs``, copies of others."""
+        """Return the copies that a file holds besides the tensors of ``pairs``."""
         return {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a tokenizer, which reads texts up to ``max_len``."""
+        """Return the files of a tokenizer for texts of up to ``max_len`` tokens."""
         return {}
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer of a folder; None where there is none."""
+        """Read a folder's tokenizer; None without one."""
         return read_tokenizer(folder, vocab_size=vocab_size)
 
     def describe_unread(self, folder: Path) -> str | None:
-        """Return why a folder's tokenizer is not read; None where it is, or is missing."""
+        """Return why a folder's tokenizer cannot be read; None where it can, or is missing."""
         return None

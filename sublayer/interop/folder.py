@@ -20,49 +20,49 @@ from sublayer.system.memory import check_memory
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _SAFELY = (
     "where transformers is installed, load it and save it again: "
-    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), with the class that it is of, "
-    f"writes {WEIGHTS}"
+    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), with the model's own class in place "
+    f"of AutoModel, writes {WEIGHTS}"
 )
 _WITH_TRANSFORMERS_4 = (
     "in an environment with transformers below 5 and {library}, "
-    "AutoModel.from_pretrained(FOLDER, {option}=True).save_pretrained(NEW), with the class that "
-    f"it is of, writes {WEIGHTS}"
+    "AutoModel.from_pretrained(FOLDER, {option}=True).save_pretrained(NEW), with the model's own "
+    f"class in place of AutoModel, writes {WEIGHTS}"
 )
 _PICKLE = f"a pickle, which can run code and is never read: {_SAFELY}"
 _TENSORFLOW = _WITH_TRANSFORMERS_4.format(library="tensorflow", option="from_tf")
 BUNDLE = (
-    "a checkpoint of TensorFlow, which is not read: name a folder of the same weights as "
-    "transformers publishes it, such as albert/albert-base-v2 on the hub"
+    "a TensorFlow checkpoint, which cannot be read: name a folder with the same weights for "
+    "transformers, such as albert/albert-base-v2 on the hub"
 )
 _FLAX = _WITH_TRANSFORMERS_4.format(library="flax", option="from_flax")
-_SOURCE = "name the folder of the model that it was made of"
+_SOURCE = "name the folder of the model that it was converted from"
 _RUN_ALONE = (
     "*.onnx", "onnx/*.onnx", "openvino_model.xml", "*.tflite", "*.mlmodel", "*/*.mlpackage", "*.ot",
     "*.engine",
 )  # fmt: skip
 _FOREIGN_WEIGHTS = (
-    ("adapter_model.safetensors", "weights of an adapter alone: merge it into its model first"),
+    ("adapter_model.safetensors", "only an adapter's weights: merge it into its model first"),
     ("pytorch_model*.bin", _PICKLE),
-    ("tf_model*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
-    ("flax_model*.msgpack", f"weights of Flax: {_FLAX}"),
+    ("tf_model*.h5", f"TensorFlow weights: {_TENSORFLOW}"),
+    ("flax_model*.msgpack", f"Flax weights: {_FLAX}"),
     (
         "*.gguf",
-        "weights of llama.cpp: load them by transformers' "
+        "llama.cpp weights: load them with transformers' "
         "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
     ),
-    *((pattern, f"a form for running alone: {_SOURCE}") for pattern in _RUN_ALONE),
+    *((pattern, f"an inference-only format: {_SOURCE}") for pattern in _RUN_ALONE),
     ("*.index", BUNDLE),
     (
         "*.safetensors",
-        f"under a name that no index names: if it is the whole model, call it {WEIGHTS}",
+        f"a file without an index: if it is the whole model, rename it {WEIGHTS}",
     ),
     ("*.bin", _PICKLE),
     ("*.pt", _PICKLE),
     ("*.pth", _PICKLE),
     ("*.ckpt", _PICKLE),
-    ("*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
+    ("*.h5", f"TensorFlow weights: {_TENSORFLOW}"),
 )
-"""Files that hold weights in another form, with their names and a remedy; the likeliest first."""
+"""Name patterns of weights in other formats, and a description with the remedy; likeliest first."""
 _NO_WEIGHTS = ("training_args.bin", "optimizer.*", "scheduler.*", "rng_state*", "scaler.*")
 _FOREIGN_FOLDERS = (
     (
@@ -73,35 +73,35 @@ _FOREIGN_FOLDERS = (
     ("*.index", BUNDLE),
     (
         "dict*.txt",
-        "a checkpoint of fairseq: `sublayer import fairseq` reads its translators and Macaron "
+        "a fairseq checkpoint: `sublayer import fairseq` reads fairseq's translators and Macaron "
         "Net's BERT",
     ),
-    ("model_index.json", "a pipeline of diffusers: name the folder within it that holds the model"),
+    ("model_index.json", "a diffusers pipeline: name the folder within it that holds the model"),
     ("*/config.json", ""),
     ("snapshots/*/config.json", ""),
     (
         "*.gguf",
-        "a file of llama.cpp: load it by transformers' "
+        "a llama.cpp file: load it with transformers' "
         "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
     ),
     *(
-        (name, "the file of a tokenizer alone: give data.tokenizer the path of that file")
+        (name, "only a tokenizer's file: give its path as data.tokenizer")
         for name in ("tokenizer.json", "spiece.model", "vocab.txt")
     ),
 )
-"""Files of folders that are no model's of transformers, and what these are; else the one meant."""
+"""Name patterns of files in other kinds of folder, and the kind; empty for a model's own folder."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model")
-"""Files that importing reads: configs, weights, tokenizers. No pickles."""
+"""Files that an import reads: configs, weights, tokenizers, and no pickles."""
 _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
-    Raises CheckpointError where the file is missing or is something else.
+    Raises CheckpointError where the file is missing or not a JSON object.
     """
     _check_fetched(path)
     with suppress(FileNotFoundError):
@@ -119,7 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
     else:
         for pattern, what in _FOREIGN_FOLDERS:
             if paths := sorted(folder.glob(pattern)):
-                foreign = f"; {paths[-1].parent} has: name that folder"
+                foreign = f"; {paths[-1].parent} has one: name that folder"
                 if what:
                     foreign = f", but {paths[0].name}: it is {what}"
                 break
@@ -141,8 +141,8 @@ def _check_fetched(path: Path) -> None:
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
 
-    Dtypes are kept. Raises CheckpointError where a file is missing or damaged, and, with the
-    remedy, for weights in another format only; ConfigError where they exceed the memory.
+    Dtypes are kept. Raises CheckpointError where a file is missing or damaged, or, with the remedy,
+    where all weights are in another format; ConfigError where they exceed the memory.
     """
     if (folder / WEIGHTS).is_file():
         _check_sizes([folder / WEIGHTS])
@@ -156,7 +156,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
                         f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}"
                     )
         raise CheckpointError(
-            f"{folder} has no {WEIGHTS}: fetch it, or write it by transformers' "
+            f"{folder} has no {WEIGHTS}: fetch it, or write it with transformers' "
             "save_pretrained(NEW)"
         )
     weight_map = read_json(index).get("weight_map")
@@ -170,7 +170,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     for shard in shards:
         if not _SHARD.fullmatch(shard):
             raise CheckpointError(
-                f"{index} names {format_value(shard)}, which is not a .safetensors file of its "
+                f"{index} names {format_value(shard)}, which is not a .safetensors file in its "
                 "folder"
             )
     _check_sizes([folder / shard for shard in shards])
@@ -179,20 +179,20 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         of_shard = _load(folder / shard)
         if twice := sorted(of_shard.keys() & tensors.keys()):
             raise CheckpointError(
-                f"{folder / shard} holds {twice[0]}, which another file of {INDEX} holds too"
+                f"{folder / shard} holds {twice[0]}, as does another file of {INDEX}"
             )
         tensors |= of_shard
     if missing := sorted(weight_map.keys() - tensors.keys()):
         name = missing[0]
         shard = str(weight_map[name])
-        raise CheckpointError(f"{folder / shard} lacks {name}, which {INDEX} promises")
+        raise CheckpointError(f"{folder / shard} lacks {name}, which {INDEX} lists there")
     return tensors
 
 
 def check_paths(source: Path, folder: Path) -> None:
-    """Raise ConfigError if there is anything at ``folder``, a link included.
+    """Raise ConfigError if ``folder`` exists, even as a dangling link.
 
-    Also where either path is not Unicode, which safetensors cannot open.
+    Also where either path is not valid Unicode, since safetensors cannot open it.
     """
     check_name(source, ConfigError)
     check_name(folder, ConfigError)
@@ -206,7 +206,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _check_sizes(paths: Sequence[Path]) -> None:
-    """Raise ConfigError where the files, whose size bounds their content, exceed the memory."""
+    """Raise ConfigError where the files exceed the memory; their sizes bound their tensors."""
     n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
     check_memory(n_bytes, f"to read {paths[0].parent}", "import it on a larger machine")
 
@@ -239,7 +239,7 @@ def is_hub_name(text: str) -> bool:
 def fetch_model(name: str) -> Path:
     """Fetch a model's files into the hub's cache, once; return their folder.
 
-    Progress goes to standard error. Raises CheckpointError where the hub has no such model, or it
+    Progress goes to standard error. Raises CheckpointError where the hub has no such model or
     cannot be reached.
     """
     from huggingface_hub import errors, snapshot_download
@@ -253,8 +253,8 @@ def fetch_model(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
     except errors.RepositoryNotFoundError:
         raise CheckpointError(
-            f"there is no folder {name}, and the Hugging Face hub has no model of that name that "
-            "all may read: look for its name on huggingface.co/models"
+            f"there is no folder {name}, and the Hugging Face hub has no public model of that "
+            "name: look for its name on huggingface.co/models"
         ) from None
     except problems as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__

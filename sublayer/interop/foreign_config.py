@@ -23,15 +23,15 @@ class Rule:
 
 
 Table = Mapping[str, tuple[Any, ...] | Rule]
-"""Of some fields of a model the values that a class has an equal for, or a rule."""
+"""Values of a model's fields that a class can represent, or a rule for them."""
 
 
 def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
     """List the fields of a resolved config, with values, that a class cannot represent.
 
-    A field without a row is among them unless it has its default, or counts for nothing. One that
-    counts only where another has certain values is left out where that other is refused. Each reads
-    as ``model.norm = rms``; an empty list says that the class can represent the model.
+    A field without a row is refused unless it has its default or no effect. A field that has an
+    effect only under certain values of another is omitted where that other is refused. Each entry
+    reads like ``model.norm = rms``; an empty list means that the class can represent the model.
     """
     refused = []
     for name in type(config).model_fields:
@@ -91,7 +91,7 @@ def _steps(block: tuple[Entry, ...]) -> list[tuple[str, float]]:
 def _has_usual_decoder_block(config: ResolvedModel) -> bool:
     encoder, *beside = stacks(config)
     usual = [("attention", 1.0), ("cross", 1.0), ("ffn", 1.0)]
-    # What follows from the encoder's block is named there.
+    # A block derived from the encoder's is reported as the encoder's.
     allowed = (usual, _steps(with_cross(encoder.block)))
     return all(_steps(decoder.block) in allowed for decoder in beside)
 
@@ -102,7 +102,7 @@ def networks(config: ResolvedModel) -> list[str]:
 
 
 def is_gelu(network: str) -> bool:
-    """Return whether a network's activation is a GELU, of one form or the other."""
+    """Return whether a network's activation is a GELU, exact or by tanh."""
     return FFNS[network].activation == "gelu"
 
 
@@ -112,7 +112,7 @@ TRAINING_ONLY = (
     *("dropout", "dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_embedding_of"),
     *("dropout_final", "init", "init_std", "vocab_multiple", "zero_padding"),
 )
-"""Fields of a model that change no number of a trained one."""
+"""Fields that do not change the results of a trained model."""
 EXPANDED: Mapping[tuple[str, Any], tuple[Any, ...]] = {
     ("bias", True): (False,),
     ("norm_affine", True): (False,),
@@ -125,8 +125,8 @@ EXPANDED: Mapping[tuple[str, Any], tuple[Any, ...]] = {
     ("project_embeddings", "always"): ("as-needed",),
     ("softmax", "tokens"): ("all",),
 }
-"""Values of a field of which other models can be written: biases as zeros, shared weights once for
-each block, sinusoids as a table (see ``expand``)."""
+"""A field's values and the values that can be written as them: no biases as zeros, shared weights
+once per block, sinusoids as a table (see ``expand``)."""
 COMMON: Table = {
     **dict.fromkeys(TRAINING_ONLY, ANY),
     # Attention, then a feed-forward network, with step size 1; in an encoder-decoder's decoder with
@@ -135,11 +135,11 @@ COMMON: Table = {
         lambda config: _steps(stacks(config)[0].block) == [("attention", 1.0), ("ffn", 1.0)]
     ),
     "decoder_block": Rule(_has_usual_decoder_block),
-    # They count where the field before them is not the default, and are written out with it.
+    # They have an effect only where the field above is not the default, and are expanded with it.
     **dict.fromkeys(("sinusoids", "first_position", "share_groups", "share_inner"), ANY),
-    # Where the table is as wide as the model, and is not projected.
+    # Applies where the table is as wide as the model and not projected.
     "embedding_projection": ANY,
-    # Every token is of the first segment, which has no vector, or one of zeros.
+    # Every token is in the first segment, which has no vector or a zero vector.
     "segments": ("none", "second"),
     "softmax": ("tokens",),
 }
@@ -153,11 +153,11 @@ def rows_of(always: Mapping[str, Any]) -> Table:
 
 
 ValueRule = Callable[[Any], Any]
-"""Reads a value of a file. Raises ValueError, in words that follow the value, where it is none."""
+"""Reads a value of a file. For an invalid one raises ValueError, worded to follow the value."""
 _SHOWN_CHARACTERS, _MOST_BITS = 60, 128
-"""Of a value in a line of error, and of a number that is written out in one."""
+"""The most characters of a value in an error, and the most bits of a number written out in one."""
 REQUIRED = object()
-"""Default of a field that a file must have."""
+"""The default of a field that a file must give."""
 
 
 class Unsayable(ValueError):
@@ -178,14 +178,14 @@ def whole(most: int) -> ValueRule:
 
 
 def token_id(value: Any) -> int:
-    """Return a token id, an integer from 0, in the vocabulary or not."""
+    """Return a token id, an integer from 0, whether or not the vocabulary has it."""
     if type(value) is not int or value < 0:
-        raise ValueError("is not the id of a token")
+        raise ValueError("is not a token id")
     return value
 
 
 def share(value: Any) -> float:
-    """Return a probability of dropping, from 0 to less than 1."""
+    """Return a dropout probability, from 0 to less than 1."""
     if type(value) not in (int, float) or not 0 <= value < 1:
         raise ValueError("is not a number of at least 0 and less than 1")
     return float(value)
@@ -240,8 +240,8 @@ def rule_of(name: str) -> ValueRule:
 
 
 def format_value(value: Any) -> str:
-    """Format a value for a line of error, cut where it is long."""
-    # Python refuses to write out numbers of very many digits.
+    """Format a value for an error message, cut where it is long."""
+    # Python refuses to format integers with thousands of digits.
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return f"a number of {value.bit_length():,} bits"
     text = repr(value)
@@ -255,7 +255,7 @@ class Content:
     """The fields of a file."""
 
     file: str
-    """The name that messages have for it."""
+    """The file's name in messages."""
     fields: Mapping[str, Any]
 
     def read(self, name: str, rule: ValueRule) -> Any:
@@ -270,7 +270,7 @@ class Content:
         except Unsayable as problem:
             reason = f" ({problem})" if str(problem) else ""
             raise CheckpointError(
-                f"{self.file} asks for what a recipe cannot say: "
+                f"{self.file} cannot be expressed as a recipe: "
                 f"{name} = {format_value(value)}{reason}"
             ) from None
         except ValueError as problem:
@@ -294,16 +294,16 @@ class Content:
             reason = f"model.{name} = {format_value(first['input'])}: {first['msg']}"
         except ConfigError as problem:
             reason = str(problem)
-        raise CheckpointError(f"{self.file} asks for what a recipe cannot say: {reason}")
+        raise CheckpointError(f"{self.file} cannot be expressed as a recipe: {reason}")
 
 
 @dataclass(frozen=True)
 class Link:
-    """Bidirectional link of a model's field and a field of config.json."""
+    """Two-way mapping between a model's field and a field of config.json."""
 
     ours: str
     values: Mapping[Any, Any] = field(default_factory=dict)
-    """Our values by the file's; none where they are the same."""
+    """Our values by the file's; empty where they are the same."""
 
     def read(self, value: Any) -> dict[str, Any]:
         """Convert the file's value to fields of a model."""
@@ -322,9 +322,9 @@ class Link:
 
 
 class Networks(Link):
-    """Feed-forward network and form of its GELU, one name in the file.
+    """Feed-forward network and form of its GELU, under one name in the file.
 
-    ``values`` has both by the name; the first of several names is written.
+    ``values`` maps names to both; of several names for the same, the first is written.
     """
 
     def read(self, value: Any) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class Networks(Link):
         return next(name for name, (n, gelu) in self.values.items() if n == ffn and gelu in gelus)
 
     def rows(self) -> Table:
-        """Allow the named networks, with their GELUs."""
+        """Return rules for ``ffn`` and ``gelu``: one network, with a name in the file."""
         pairs = set(self.values.values())
         names = {name for name, _ in pairs}
 
@@ -358,14 +358,14 @@ class Networks(Link):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a class's config: default and allowed values."""
+    """A field of a class's config: its default and its allowed values."""
 
     default: Any
     rule: ValueRule
     link: Link | None = None
-    """The fields of a model that say the same; None where there are none."""
+    """The equivalent field of a model; None without one."""
     is_computed: bool = True
-    """True where it changes the results of a trained model."""
+    """True where the field changes the results of a trained model."""
 
 
 def same(default: Any, ours: str) -> Field:
@@ -406,7 +406,10 @@ def harmless(*allowed: Any) -> Field:
 
 
 def absent(reason: str = "") -> ValueRule:
-    """Build the rule of what no recipe has, for the ``reason``: only null, false and 0 are read."""
+    """Build the rule of a field that no recipe can express: only null, false and 0 are allowed.
+
+    ``reason`` says why, in the error.
+    """
 
     def rule(value: Any) -> None:
         if value:
@@ -421,7 +424,7 @@ def switched_off(names: Collection[str]) -> dict[str, Field]:
 
 
 def names(text: str) -> frozenset[str]:
-    """Read names that whitespace divides."""
+    """Split whitespace-separated names."""
     return frozenset(text.split())
 
 
@@ -430,34 +433,34 @@ class ClassConfig(Content):
     """A config with a value for every field of its class."""
 
     computed: Mapping[str, Any]
-    """The fields of the file, by its own names, with which the class computes."""
+    """The file's fields that change the class's results, by the file's names."""
     unknown: tuple[str, ...]
-    """The names in the file that the class has not."""
+    """The file's names that the class lacks."""
     ours: Mapping[str, Any]
-    """The fields of a model that they say."""
+    """The equivalent fields of a model."""
 
 
 @dataclass(frozen=True)
 class ClassFields:
     """The fields of a class of transformers, with its defaults.
 
-    Fields without a row that are not ignored are unknown to the class, which drops them, as does an
-    import, with a note.
+    Fields that are neither listed nor ignored are unknown to the class: it drops them, and so does
+    an import, with a note.
     """
 
     title: str
     """The class's own name."""
     fields: Mapping[str, Field]
     ignored: frozenset[str] = frozenset()
-    """Names that the class knows, and that change no logits."""
+    """Names that the class knows and that do not change logits."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names of some fields, and the fields that they mean."""
+    """Alternative names of fields, and the fields."""
 
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
 
-        Raises CheckpointError, naming the field, for invalid values and ones that a recipe cannot
-        express, different values of synonyms, and ids beyond the vocabulary.
+        Raises CheckpointError, naming the field, for values that are invalid or that a recipe
+        cannot express, for synonyms with different values, and for ids beyond the vocabulary.
         """
         read: dict[str, Any] = {}
         computed: dict[str, Any] = {}
@@ -474,7 +477,7 @@ class ClassFields:
                 first = f"{names_in_file[field]} = {format_value(read[field])}"
                 both = f"{first} and {name} = {format_value(value)}"
                 raise CheckpointError(
-                    f"{content.file}: {both} are one field: leave one of them out"
+                    f"{content.file}: {both} are the same field: leave one of them out"
                 )
             read[field] = value
             names_in_file[field] = name
@@ -483,15 +486,15 @@ class ClassFields:
         complete = {name: field.default for name, field in self.fields.items()} | read
         for name, value in complete.items():
             if value is REQUIRED:
-                raise CheckpointError(f"{content.file} does not say {name}")
+                raise CheckpointError(f"{content.file} has no {name}")
             is_id = name.endswith("_token_id") and value is not None
             if is_id and value >= complete["vocab_size"]:
-                whose = "" if name in read else f" (what {self.title} has by default)"
+                whose = "" if name in read else f" (the default of {self.title})"
                 raise CheckpointError(
                     f"{content.file}: {name} = {value}{whose} is not within "
                     f"vocab_size = {complete['vocab_size']}"
                 )
-        # Two fields that say one of a model's must agree, and heads divide it.
+        # Two fields that map to one of ours must agree, and heads must divide the width.
         ours: dict[str, Any] = {}
         sources: dict[str, str] = {}
         for name, link in self.links().items():
@@ -499,7 +502,7 @@ class ClassFields:
                 words = f"{name} = {format_value(complete[name])}"
                 if ours.setdefault(key, value) != value:
                     raise CheckpointError(
-                        f"{content.file}: {sources[key]} and {words}: both stacks have one"
+                        f"{content.file}: {sources[key]} but {words}: both stacks share one value"
                     )
                 sources.setdefault(key, words)
         if "d_head" not in ours and ours["d_model"] % ours["n_heads"]:
@@ -524,7 +527,7 @@ class ClassFields:
         return rows
 
     def extended(self, others: Mapping[str, Field]) -> "ClassFields":
-        """Return these fields with others, which are not ignored then."""
+        """Return these fields and others, which are then no longer ignored."""
         ignored = self.ignored - others.keys()
         return replace(self, fields={**self.fields, **others}, ignored=ignored)
 
@@ -538,12 +541,12 @@ NEVER = {
     "pruned_heads": harmless({}, None),
     "quantization_config": Field(
         None,
-        absent("quantised weights: import the model that they were made of"),
+        absent("quantised weights: import the model that they were quantised from"),
         is_computed=False,
     ),
     "tie_encoder_decoder": harmless(False),
 }
-"""Fields that every class takes, or took, and that would make it another model."""
+"""Fields that every class accepts, or once did, and that would change the model."""
 ALWAYS_IGNORED = names(
     """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
@@ -565,7 +568,7 @@ ALWAYS_IGNORED = names(
     top_p typical_p
     """
 )
-"""Fields that every class takes, or took, and that change no number of a model's logits."""
+"""Fields that every class accepts, or once did, and that do not change a model's logits."""
 
 ACTIVATIONS: dict[str, tuple[str, str]] = {
     "gelu_new": ("gelu", "tanh"),
@@ -576,5 +579,5 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {
     "silu": ("swish", "tanh"),
     "swish": ("swish", "tanh"),
 }
-"""Networks without a gate and the forms of their GELUs, of which two are one formula, by
-transformers' names of activations."""
+"""Ungated networks and the forms of their GELUs, by transformers' names of activations; several
+names mean the same formula."""

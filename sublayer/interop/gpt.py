@@ -98,7 +98,7 @@ GPT2_FIELDS = ClassFields(
     aliases=_ALIASES,
     ignored=_IGNORED,
 )
-# Its GELU is that by tanh, of whatever name.
+# Every name of a GELU means the tanh form here.
 _GPT1_ACTIVATIONS = {
     "gelu": ("gelu", "tanh"),
     "relu": ("relu", "tanh"),
@@ -116,7 +116,7 @@ GPT1_FIELDS = ClassFields(
     aliases=_ALIASES,
     ignored=_IGNORED | names("n_special predict_special_tokens"),
 )
-# Any other summary would read other states, or do more with one than a linear map.
+# Any other summary would read other states, or apply more than a linear map.
 _SUMMARY = {
     "summary_type": harmless("cls_index"),
     "summary_use_proj": harmless(True),
@@ -131,7 +131,7 @@ _LABELS = Answering(
     always={"pooler": "none"},
     fields={**TYPED_LABELS, "pad_token_id": Field(None, optional(token_id))},
 )
-# Beside the head that predicts tokens, which the class always has.
+# The class always has the head that predicts tokens too.
 _CHOICES = Answering(
     "DoubleHeadsModel",
     heads=(_CHOOSES, _OUTPUT),
@@ -148,7 +148,7 @@ _PARTS = (("final_norm", "ln_f"), ("head.weight", _OUTPUT))
 def padding_id(tokenizer: Tokenizer | None) -> int | None:
     """Return the padding id of a classifier's rows; None without a tokenizer.
 
-    It is never the last token of a row, of which the class reads the last that is none of it.
+    No row ends in this id: the class reads a row's last token that is not padding.
     """
     if tokenizer is None:
         return None
@@ -176,11 +176,11 @@ def _without_marks(processor: Any) -> Any:
 
 _WEIGHT, _BIAS = "label_head.weight", "label_head.bias"
 _LEAST_SHARE = 1e-2
-"""Of the root of the width: a smaller sum would be lost in the rounding of the features."""
+"""The least sum, over the root of the width: a smaller one is lost in the features' rounding."""
 
 
 class Gpt2(Family):
-    """GPT-2's classes: of tokens, or of labels, read at a row's last token that is no padding."""
+    """GPT-2's classes: for tokens, or for labels, read at a row's last token before padding."""
 
     model_type, name, title, predicts = "gpt2", "GPT2", "GPT-2", "LMHeadModel"
     fields = GPT2_FIELDS
@@ -206,11 +206,11 @@ class Gpt2(Family):
     }
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether a tensor is a causal mask, which older versions of transformers saved."""
+        """Return whether a tensor is a causal mask, as saved by older versions of transformers."""
         return name.endswith((".attn.bias", ".attn.masked_bias"))
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids: the end is the beginning, too."""
+        """Return the special ids: the end id also marks the beginning."""
         end_id = None if tokenizer is None else tokenizer.end_id
         ids: Fields = {"bos_token_id": end_id, "eos_token_id": end_id}
         if self.answers == "labels":
@@ -220,7 +220,7 @@ class Gpt2(Family):
         return ids
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors; norms of GPT-1 follow a sub-layer."""
+        """Pair the tensors; GPT-1's norms follow their sub-layers."""
         yield from super().pairs(config)
         if self.answers == "labels":
             yield Pair((_SCORE,), _WEIGHT)
@@ -229,19 +229,19 @@ class Gpt2(Family):
             yield from pair_linear(f"{_CHOOSES}summary", "label_head")
 
     def describe_unanswered(self, task: Task) -> str | None:
-        """Describe a task's rows where the class reads only one."""
+        """Describe a task's rows where the class reads only one; None where it can answer."""
         if task.kind == "choice":
             return None if "choices" in self.answering else "a row for each choice"
-        return "both orders of its texts, whose states are added" if task.is_symmetric else None
+        return "the summed states of both orders of its texts" if task.is_symmetric else None
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
-        """Write the bias of labels into the weights: the classifiers have none.
+        """Fold the label head's bias into its weights: the classifiers have no bias.
 
-        A layer norm's features, before its gains and offsets, add up to zero. So the features of
-        the last norm, each divided by its gain, add up to the same for every text: to the sum of
-        the offsets, so divided. A multiple of that sum is a bias. The norm is read by no other
-        head. Its offsets change only where they add up to too little: then each becomes larger by
-        its gain, of which the head's weights take account. Where there is no bias, nothing changes.
+        A layer norm's features, before gains and offsets, sum to zero. So the last norm's outputs,
+        each divided by its gain, sum to a constant for every text: the sum of the offsets, each
+        divided by its gain. A multiple of that constant acts as a bias. No other head reads this
+        norm. Only where the constant is too small do the offsets change: each grows by its gain,
+        and the head's weights compensate. Without a bias, nothing changes.
 
         Raises ConfigError where a gain is zero.
         """
@@ -257,8 +257,8 @@ class Gpt2(Family):
         shares = 1.0 / gains
         if not shares.isfinite().all():
             raise ConfigError(
-                f"{norm} has a gain of zero, so that {self.name}'s classifier, which has no bias, "
-                "cannot have this model's label_head.bias: the model cannot be exported"
+                f"{norm} has a gain of zero, so this model's label_head.bias cannot be folded into "
+                f"{self.name}'s classifier, which has no bias: the model cannot be exported"
             )
         total = (offsets * shares).sum()
         width = len(gains)
@@ -275,16 +275,16 @@ class Gpt2(Family):
         }
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
-        """Return the output matrix of two heads: some versions take it for the embedding matrix."""
+        """Return the tied output matrix of a two-headed class, which some versions expect."""
         return self.ties if self.answers == "choices" and config.tie_embeddings else {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the tokenizer files of a decoder, or of a classifier of traversals.
 
-        A classifier's are those of a transformers AutoTokenizer with equal ids, by name; empty
-        where impossible. It puts the start before a text, the delimiter between two and the end
-        behind them. Departure: in a text it takes the names of these marks for them. A tokenizer
-        without them is written as that of a decoder.
+        A classifier's files, by name, give a transformers AutoTokenizer with equal ids; empty where
+        impossible. It puts the start before a text, the delimiter between two texts and the end
+        after them. Departure: it reads the names of these marks in a text as the marks. A tokenizer
+        without them is written like a decoder's.
         """
         if self.answers == "tokens":
             return decoder_files(tokenizer, max_len=max_len)
@@ -299,8 +299,7 @@ class Gpt2(Family):
             library.add_special_tokens(list(TRAVERSAL_NAMES))
             marks = tokenizer.added_ids
             if any(library.token_to_id(name) != id_ for name, id_ in marks.items()):
-                # Some ids of the vocabulary stand for nothing, or it has one of these names
-                # already.
+                # The vocabulary has unused ids, or one of these names already.
                 return {}
             library.post_processor = _with_marks(library.post_processor, marks)
         settings = {
@@ -313,7 +312,7 @@ class Gpt2(Family):
         return {FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer; where traversals answer, marks at its end are ids of their own."""
+        """Read the tokenizer; for traversals, marks after the vocabulary become added ids."""
         tokenizer = read_tokenizer(folder, vocab_size=vocab_size)
         if self.answers == "tokens" or not isinstance(tokenizer, SubwordTokenizer):
             return tokenizer
@@ -328,13 +327,13 @@ class Gpt2(Family):
         }
         vocabulary = tokenizer.replaced(content, reads_marks=tokenizer.reads_marks)
         if vocabulary.vocab_size != n_before:
-            # The names are pieces of the vocabulary.
+            # The names are already pieces of the vocabulary.
             return tokenizer
         return ExtendedTokenizer(vocabulary, TRAVERSAL_NAMES)
 
 
 class Gpt1(Gpt2):
-    """GPT-1's classes: of tokens, of labels, or of tokens and choices."""
+    """GPT-1's classes: for tokens, for labels, or for tokens and choices."""
 
     model_type, name, title = "openai-gpt", "OpenAIGPT", "GPT-1"
     fields = GPT1_FIELDS
@@ -343,7 +342,7 @@ class Gpt1(Gpt2):
         **Gpt2.always,
         "norm_order": "post",
         "final_norm": "none",
-        # Positions as classes are left out, and the certificate says it.
+        # Positions as output classes are omitted, and the certificate says so.
         "softmax": "tokens",
         "init": "normal",
     }
@@ -352,31 +351,31 @@ class Gpt1(Gpt2):
     ties = {_OUTPUT: "tokens_embed.weight"}
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether a tensor is a mask, or the numbers of positions, which were saved, too."""
+        """Return whether a tensor is a saved mask or the saved position ids."""
         return super().is_ignored(name) or name == "position_ids"
 
 
 _TITLE = "GPT-1's release"
 _FAMILY = Gpt1()
 N_HEADS = 12
-"""Of every model of the release; its arrays do not say it."""
+"""The number of heads of every released model; the arrays do not give it."""
 _AS_RELEASED = {"softmax": "all", "dropout_embedding_of": "matrix"}
-"""Other defaults of transformers' class."""
-_NO_TOKENIZER = "encoder_bpe_40000.json and vocab_40000.bpe are not beside the arrays"
+"""Fields in which the release differs from transformers' class."""
+_NO_TOKENIZER = "encoder_bpe_40000.json and vocab_40000.bpe are not next to the arrays"
 SHAPES = "params_shapes.json"
 _PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")
 _NO_ARRAY = (
     *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
     *(tokenize.TokenError, RecursionError, MemoryError),
 )
-"""Errors of numpy for a file that is none of its arrays."""
+"""Errors that numpy raises for a file that is not an array."""
 _TYPES = (np.float16, np.float32, np.float64)
 _OF_BLOCK = [
     f"{name}.{part}"
     for name in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
     for part in ("weight", "bias")
 ]
-"""The arrays of a block in their order, by the names that transformers has for them."""
+"""A block's arrays in order, by transformers' names."""
 POSITIONS, TOKENS = "positions_embed.weight", "tokens_embed.weight"
 
 Shape = tuple[int, ...]
@@ -385,18 +384,19 @@ Shape = tuple[int, ...]
 def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     """Convert the folder of GPT-1's release to a new model folder; return its certificate.
 
-    The model is as released: probabilities are over positions too, and dropout is of the embedding
-    matrix. transformers' class reads the same tensors, and the logits of tokens are compared.
+    The model is as released: the softmax includes positions, and dropout is applied to the
+    embedding matrix. The logits of tokens are compared with those of transformers' class for the
+    same tensors.
 
-    Vocabulary and merges next to the arrays are imported, too.
+    A vocabulary and merges next to the arrays are imported too.
 
-    Raises CheckpointError where the arrays are damaged or are no GPT-1's, give other logits there,
-    or have fewer tokens than the tokenizer; DataError where that is damaged; ConfigError where
-    ``out`` exists, or memory is too small.
+    Raises CheckpointError where the arrays are damaged or not GPT-1's, give other logits in
+    transformers, or have fewer tokens than the tokenizer; DataError where the tokenizer is damaged;
+    ConfigError where ``out`` exists, or memory is too small.
     """
     check_paths(path, out)
     if not path.is_dir():
-        raise CheckpointError(f"{path} is not a folder: name the one with {SHAPES}")
+        raise CheckpointError(f"{path} is not a folder: name the folder of {SHAPES}")
     text_model, tensors = read_gpt1(path)
     model = text_model.model
     prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
@@ -417,8 +417,8 @@ def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
     n_positions, width = tensors[POSITIONS].shape
     if width % N_HEADS:
         raise CheckpointError(
-            f"{folder / SHAPES} says a width of {width}, which the {N_HEADS} heads of GPT-1's "
-            "release do not divide"
+            f"{folder / SHAPES} gives a width of {width}, not a multiple of the {N_HEADS} heads of "
+            "GPT-1's release"
         )
     fields = {
         "vocab_size": len(tensors[TOKENS]),
@@ -439,27 +439,27 @@ def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
 
 
 def read_arrays(folder: Path) -> dict[str, Tensor]:
-    """Read the tensors of a release, by the names that transformers has for them.
+    """Read the tensors of a release, by transformers' names.
 
-    Source: Radford et al. 2018, as released: positions stand first, then tokens, then 12 arrays of
-    each block, whose maps are ``[1, d_in, d_out]``. They share one memory.
+    Source: Radford et al. 2018, as released: first positions, then tokens, then 12 arrays per
+    block, with maps of shape ``[1, d_in, d_out]``. The tensors are views of one array.
 
-    Raises CheckpointError, naming the file, where one is missing, is no array of plain numbers, or
-    where shapes and numbers do not belong together; ConfigError where memory is too small.
+    Raises CheckpointError, naming the file, where one is missing or not an array of plain numbers,
+    or where shapes and numbers do not match; ConfigError where memory is too small.
     """
     path = folder / SHAPES
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} has no {SHAPES}, which says what its arrays are: put the release's there"
+            f"{folder} has no {SHAPES}, which gives the shapes of its arrays: copy the release's"
         )
     content = read_json(path, CheckpointError)
     if not isinstance(content, list) or not content:
-        raise CheckpointError(f"{path} is no list of shapes")
+        raise CheckpointError(f"{path} is not a list of shapes")
     n_blocks, n_left = divmod(len(content) - 2, len(_OF_BLOCK))
     if not 1 <= n_blocks <= MOST_LAYERS or n_left:
         raise CheckpointError(
-            f"{path} has {count(len(content), 'shape')}: GPT-1 has one of positions, one of tokens "
-            f"and {len(_OF_BLOCK)} of each block"
+            f"{path} has {count(len(content), 'shape')}: GPT-1 has one for positions, one for "
+            f"tokens and {len(_OF_BLOCK)} per block"
         )
     names = [f"h.{block}.{name}" for block in range(n_blocks) for name in _OF_BLOCK]
     named = dict(zip((POSITIONS, TOKENS, *names), content, strict=True))
@@ -472,15 +472,15 @@ def read_arrays(folder: Path) -> dict[str, Tensor]:
         )
         if not is_shape or len(shape) != n_axes or (is_map and shape[0] != 1):
             raise CheckpointError(
-                f"{path}: array {number} has a shape of {format_value(shape)}, and {name} is of "
-                f"rank {n_axes}, the first axis of a map one"
+                f"{path}: array {number} has shape {format_value(shape)}, but {name} has "
+                f"{n_axes} axes, the first of size 1 if it is a map"
             )
     matches = [(_PIECE.fullmatch(path.name), path) for path in folder.iterdir()]
     by_number = {int(match[1]): path for match, path in matches if match is not None}
     for number in range(max(by_number, default=0) + 1):
         if number not in by_number:
             raise CheckpointError(
-                f"{folder} has no params_{number}.npy: put all of the release's arrays there, "
+                f"{folder} has no params_{number}.npy: copy all of the release's arrays there, "
                 "params_0.npy to params_9.npy"
             )
     paths = [by_number[number] for number in sorted(by_number)]
@@ -488,38 +488,38 @@ def read_arrays(folder: Path) -> dict[str, Tensor]:
     check_memory(2 * n_bytes, f"to read {folder}", "import it on a larger machine")
     pieces = [read_piece(path) for path in paths]
     if len({piece.dtype for piece in pieces}) > 1:
-        raise CheckpointError(f"{folder}: its arrays are of different types of numbers")
+        raise CheckpointError(f"{folder}: its arrays have different dtypes")
     numbers = torch.from_numpy(np.concatenate(pieces))
     sizes = [math.prod(shape) for shape in named.values()]
     if len(numbers) != sum(sizes):
         raise CheckpointError(
-            f"{folder}: its arrays hold {count(len(numbers), 'number')}, and {SHAPES} says "
-            f"{sum(sizes):,}: they do not belong together, or a piece is missing"
+            f"{folder}: its arrays hold {count(len(numbers), 'number')}, but the shapes in "
+            f"{SHAPES} need {sum(sizes):,}: they do not belong together, or a piece is missing"
         )
     parts = zip(named.items(), torch.split(numbers, sizes), strict=True)
     return {name: part.view(shape[-2:]) for (name, shape), part in parts}
 
 
 def read_piece(path: Path) -> NDArray[np.floating[Any]]:
-    """Open a piece, whose numbers are read as they are needed: its claimed size takes no memory.
+    """Memory-map a piece, so that its claimed size takes no memory.
 
-    Raises CheckpointError where it is no row of floating-point numbers.
+    Raises CheckpointError where it is not a one-dimensional array of floating-point numbers.
     """
     try:
         with warnings.catch_warnings():
-            # Of a header that Python 2 wrote, which is read all the same.
+            # numpy warns of a header written by Python 2, and reads it all the same.
             warnings.simplefilter("ignore")
             array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except OSError as problem:
         raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
     except _NO_ARRAY:
         raise CheckpointError(
-            f"{path} is damaged or no array of numbers: objects and pickles are never read; get "
-            "the release's own file"
+            f"{path} is damaged or not an array of numbers (objects and pickles are never read): "
+            "get the release's own file"
         ) from None
     if array.dtype not in _TYPES or array.ndim != 1:
         raise CheckpointError(
-            f"{path} is of {array.dtype} and a shape of {list(array.shape)}, and pieces are one "
-            "row of floating-point numbers"
+            f"{path} has dtype {array.dtype} and shape {list(array.shape)}, but a piece is a "
+            "one-dimensional array of floating-point numbers"
         )
     return array

@@ -59,28 +59,28 @@ from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
 
 _CLASSES: tuple[type[Family], ...] = (Gpt2, Gpt1, Bert, Albert, M2M100, Marian, T5)
-"""Of several that can represent a model the first is written."""
+"""If several can represent a model, an export uses the first."""
 FAMILIES: dict[str, Family] = {}
-"""By ``model_type``; those that answer also by what, such as ``bert for labels``."""
+"""Families by ``model_type``, and by the kind of output for tasks, as in ``bert for labels``."""
 for _class in _CLASSES:
     FAMILIES[_class.model_type] = _class()
     for _answers in _class.answering:
         FAMILIES[f"{_class.model_type} for {_answers}"] = _class(_answers)
 _TELLING = ("positions", "norm_order", "d_embed", "project_embeddings", "share")
-"""Fields by which the classes for a kind of model differ."""
+"""Fields that tell apart the classes for a kind of model."""
 _LABELS_OF_TOKENS = "ForTokenClassification"
 _WITH_OTHER_HEADS = (
     *("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering"),
     *(_LABELS_OF_TOKENS, "DoubleHeadsModel", "EncoderModel"),
 )
-"""Endings of classes whose heads, or lack of a stack, other classes of the type do not share."""
+"""Endings of classes with heads, or without a stack, unlike the type's other classes."""
 
 
 def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
     """Choose the export family of a resolved config's model; ``task`` is the model's.
 
-    Raises ConfigError for a task that needs more than the class reads, and for a model that no
-    class can represent, naming every obstructing field of the nearest one.
+    Raises ConfigError for a task with inputs that the class cannot read, and for a model that no
+    class can represent, naming every unsupported field of the nearest class.
     """
     answers: Answers = "tokens"
     if config.span_head != "none":
@@ -110,9 +110,9 @@ def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
     if refused:
         hint = ""
         if config.label_outputs and refused == ["model.pooler = none"]:
-            hint = "; fine-tuned with model.pooler=tanh it can be"
+            hint = "; a model fine-tuned with model.pooler=tanh can be"
         elif family.answers == "choices" and refused == ["model.head = none"]:
-            hint = "; fine-tuned with objective.language_weight=0.5 it can be"
+            hint = "; a model fine-tuned with objective.language_weight=0.5 can be"
         raise ConfigError(
             f"{family.known_as}'s class cannot represent {', '.join(refused)}: the model cannot be "
             f"exported{hint}"
@@ -122,7 +122,7 @@ def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
 
 _MOST_NAMED = 5
 Notes = dict[str, list[str | None]]
-"""Lines on parts of a model, by their name in the certificate; None says nothing."""
+"""Notes on parts of a model, by their names in the certificate; None is no note."""
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
 
     A name that is not a folder is fetched as a model from the hub.
 
-    The tokenizer comes along where the folder has one. Weights become float32, which of float16 and
-    bfloat16 is exact; those that are all float64 stay so. What config.json says beyond the class's
-    fields is named in the certificate, which stands in ``out`` too.
+    The folder's tokenizer, if any, is imported too. Weights become float32, exactly so from float16
+    and bfloat16; a model entirely in float64 stays float64. The certificate, also written to
+    ``out``, names the fields of config.json that the class lacks.
 
     Raises CheckpointError where the folder is damaged, cannot be represented, or gives other logits
     than transformers' class; DataError where its tokenizer is damaged; ConfigError where ``out``
@@ -144,7 +144,7 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
             raise CheckpointError(f"{folder} is {BUNDLE}")
         if folder.exists() or not is_hub_name(str(folder)):
             raise CheckpointError(
-                f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"
+                f"{folder} is not a folder: name a folder with {CONFIG} and model.safetensors"
             )
         folder = fetch_model(str(folder))
     model, family, settings, tensors, notes = _read(folder)
@@ -167,7 +167,7 @@ def read_huggingface(folder: Path) -> TextModel:
 
 
 def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
-    """Read a model, its family, config and those of the folder's own tensors that hold weights."""
+    """Read a model, its family, its config and the folder's tensors that hold weights."""
     content = Content(CONFIG, read_json(folder / CONFIG))
     model_type = content.fields.get("model_type")
     families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
@@ -182,7 +182,7 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     architectures = content.fields.get("architectures")
     named = architectures[0] if isinstance(architectures, list) and architectures else None
     class_name = named if isinstance(named, str) else ""
-    # Labels and choices have the same head: the class decides, by default labels.
+    # Labels and choices have the same head: the class name decides, by default for labels.
     fitting = [
         family
         for answers, family in families.items()
@@ -190,7 +190,7 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     ]
     if fitting and class_name.endswith(_LABELS_OF_TOKENS):
         raise CheckpointError(
-            f"{content.file} is of {class_name:.60}, which labels tokens: only models that label "
+            f"{content.file} names {class_name:.60}, which labels tokens: only models that label "
             "texts can be imported"
         )
     fitting = fitting or [families["tokens"]]
@@ -212,9 +212,9 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
         is_known = class_name in [family.title for family in families.values()]
         if is_known or not class_name.endswith(_WITH_OTHER_HEADS):
             raise
-        described = f"{content.file} is of {class_name:.60}, which cannot be imported"
+        described = f"{content.file} names {class_name:.60}, which cannot be imported"
         raise CheckpointError(f"{described}: {error}") from error
-    # A decoder's tokenizer has the padding that config.json gives, if it has none.
+    # A decoder's tokenizer without padding takes config.json's.
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.pad_id is None:
         names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
@@ -227,17 +227,17 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     }
     if settings.unknown:
         first = sorted(settings.unknown)[:_MOST_NAMED]
-        # A name may be any text at all: one that is no field's is quoted and cut.
+        # A name may be any text: one that is not an identifier is quoted and cut.
         quoted = [name if name.isidentifier() else format_value(name) for name in first]
         n_others = len(settings.unknown) - len(first)
         others = f" and {count(n_others, 'other')}" if n_others else ""
         notes["ignored"].append(
-            f"{', '.join(quoted)}{others} of {settings.file}, which transformers' "
-            f"{family.fields.title} has not"
+            f"{', '.join(quoted)}{others} of {settings.file}, unknown to transformers' "
+            f"{family.fields.title}"
         )
     if task is None and pad_id not in (None, getattr(tokenizer, "pad_id", None)):
         notes["ignored"].append(
-            f"pad_token_id = {format_value(pad_id)} of {CONFIG}, no special token of the tokenizer"
+            f"pad_token_id = {format_value(pad_id)} of {CONFIG}, not the tokenizer's padding"
         )
     return TextModel(model, tokenizer, task), family, settings, tensors, notes
 
@@ -247,12 +247,12 @@ def _folder_task(
 ) -> TaskSpec | None:
     """Return the task of a folder's model, if any.
 
-    An export of ours says it. Of other folders the class names the kind of task, and the config the
-    words of labels, in their order, and whether there is a number; texts are called ``text``, of
-    spans ``context`` and ``question``. A number has no bounds, and its scale is that of the head.
+    Our exports hold it in a file. In other folders the class gives the kind of task, and the config
+    gives the labels in order and whether the task is a number; text fields are called ``text``, for
+    spans ``context`` and ``question``. A number has no bounds and the head's scale.
 
-    Raises CheckpointError where the file of an export is damaged, or contradicts the config, and
-    where a config asks for several numbers, or for one class.
+    Raises CheckpointError where an export's file is damaged or contradicts the config, and where a
+    config asks for several numbers or a single class.
     """
     by_config = None
     if answers != "tokens":
@@ -266,10 +266,10 @@ def _folder_task(
             stated = f"{content.file}: problem_type = {format_value(problem)}"
             if problem == REGRESSION and len(labels) > 1:
                 raise CheckpointError(
-                    f"{stated} of {len(labels)} outputs: a recipe can say one number"
+                    f"{stated} with {len(labels)} outputs: a recipe has one number"
                 )
             if problem == CLASSIFICATION and len(labels) == 1:
-                raise CheckpointError(f"{stated} of one output: it has nothing to choose")
+                raise CheckpointError(f"{stated} with one output: it has nothing to choose")
             if len(labels) == 1:
                 kind, labels = "number", ()
         # An encoder's padding comes from its tokenizer; its class never searches rows for it.
@@ -280,10 +280,12 @@ def _folder_task(
         return by_config
     spec = read_spec(read_json_object(path, CheckpointError), str(path))
     if config.kind not in KINDS[spec.format]:
-        raise CheckpointError(f"{path} is of format {spec.format}, which no {config.kind} reads")
+        raise CheckpointError(
+            f"{path} has the format {spec.format}, which no {config.kind} can read"
+        )
     if by_config is None:
         if spec.format != "text":
-            raise CheckpointError(f"{path} is of format {spec.format}: the model has no such head")
+            raise CheckpointError(f"{path} has the format {spec.format}: the model lacks its head")
         return spec
     task, expected = spec.tasks[0], by_config.tasks[0]
     contradictions = {
@@ -306,8 +308,8 @@ def _folder_task(
 def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     """Write a model as a new folder that transformers loads, and return its certificate.
 
-    It is of the nearest class that can represent the model (see ``family_for``). A tokenizer that
-    transformers has no equal of is left out, and the certificate says of a translator's why.
+    It uses the nearest class that can represent the model (see ``family_for``). A tokenizer without
+    an equivalent in transformers is omitted; for a translator's, the certificate gives the reason.
 
     Raises ConfigError, naming every field that no class can represent, and where ``out``
     exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
@@ -320,19 +322,19 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)
     if task is not None and task.kind == "classes" and full.label_outputs == 1:
-        # transformers has a row for each of two labels: the single output is the second's logit.
+        # transformers has a row for each of two labels; our single output is the second's logit.
         full = full.model_copy(update={"label_outputs": 2})
         for name in (WEIGHT, BIAS):
             weights[name] = torch.cat([torch.zeros_like(weights[name]), weights[name]])
     settled = family.settle(full, to_numbers(weights, task))
     unprefixed: dict[str, Tensor] = {}
     for pair in family.pairs(full):
-        # Those of what the model lacks are left out.
+        # Pairs of parts that the model lacks are skipped.
         if pair.ours in settled:
             unprefixed |= pair.write(settled[pair.ours])
     for copy, source in family.copies(full).items():
         unprefixed[copy] = unprefixed[source].clone()
-    # As transformers does, a model without a head is written without the prefix.
+    # A model without a head is written without the prefix, as transformers does.
     heads = asked_heads(full)
     has_head = bool(heads.keys() - {"pooler"})
     tensors = {
@@ -341,7 +343,7 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     }
     left_out = [row.title for name, row in asked_heads(model.config).items() if name not in heads]
     if "vocabulary" in heads and model.config.softmax != full.softmax:
-        left_out.append("positions as classes, so that probabilities are of tokens alone")
+        left_out.append("positions as output classes: probabilities are over tokens alone")
     described = family.write_config(full, tokenizer)
     if spec is not None and spec.pad_id is not None:
         described["pad_token_id"] = spec.pad_id
@@ -363,7 +365,7 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
             stands_in = spec is not None and spec.pad_id is not None
             is_padded = tokenizer is not None and tokenizer.pad_id is not None
             if stands_in and not is_padded and CONFIG_NAME in files:
-                # Padding that only stood in for the config's own.
+                # This padding only substitutes for the config's own.
                 settings = json.loads(files[CONFIG_NAME])
                 settings.pop("pad_token", None)
                 files[CONFIG_NAME] = settings_file(settings)

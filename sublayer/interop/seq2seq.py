@@ -76,8 +76,7 @@ _ALIASES = {
     "hidden_size": "d_model",
     "num_hidden_layers": "encoder_layers",
 }
-# Layers that training drops are not dropped here; what Marian's class once took for other models it
-# takes no more.
+# Layer dropout affects only training; the others are former options of Marian's class.
 _IGNORED = ALWAYS_IGNORED | names(
     """
     add_bias_logits add_final_layer_norm classif_dropout decoder_layerdrop encoder_layerdrop
@@ -119,8 +118,7 @@ MARIAN_FIELDS = ClassFields(
 _TABLE, _OUTPUT, _BIAS = "shared.weight", "lm_head.weight", "final_logits_bias"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 _POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
-# Of a table in half precision, and of the float32 in which positions past a thousand were
-# multiplied.
+# Rounding of a table in half precision, and of products in float32 at positions past a thousand.
 _ROUNDING = 2e-3
 
 
@@ -149,7 +147,7 @@ class M2M100(Family):
         "kind": "encoder-decoder",
         "norm_order": "pre",
         "norm_affine": True,
-        # No config says another.
+        # The class has no setting for it.
         "norm_eps": 1e-5,
         "bias": True,
         "positions": "sinusoidal",
@@ -159,12 +157,12 @@ class M2M100(Family):
         "init": "normal",
     }
     exceptions: Table = {
-        # Padding has no position there.
+        # Padding has no position in this class.
         "decoder_start": ("end",),
-        # Two frequencies or more: the class divides by the steps between them.
+        # At least two frequencies: the class divides by their number less one.
         "d_model": Rule(lambda config: config.d_model > 2),
         "final_norm": ("affine",),
-        # Positions are numbered from the id of the padding on, which is an id of the vocabulary.
+        # Positions are numbered from the padding id, which must be in the vocabulary.
         "first_position": Rule(lambda config: 0 < config.first_position <= config.vocab_size),
     }
     prefix, heads = "model.", ("lm_head.", _BIAS)
@@ -191,20 +189,20 @@ class M2M100(Family):
         return super().prepare(content, one_table(tensors, *others))
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the first position. Raises CheckpointError where a target begins otherwise."""
+        """Return the first position; raise CheckpointError for targets not begun by the end id."""
         start = content.fields["decoder_start_token_id"]
         if start != content.fields["eos_token_id"]:
             raise CheckpointError(
-                f"{content.file}: decoder_start_token_id = {start} is not the end, which alone is "
-                "read"
+                f"{content.file}: decoder_start_token_id = {start} is not eos_token_id, the only "
+                "start that can be imported"
             )
         return {"first_position": content.fields["pad_token_id"] + 1}
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids.
 
-        Raises ConfigError where M2M100's positions do not follow the tokenizer's padding, or a
-        special id is beyond the vocabulary.
+        Raises ConfigError where M2M100's positions do not start from the tokenizer's padding id, or
+        a special id is beyond the vocabulary.
         """
         return special_ids(config, tokenizer, self.default_ids(config, tokenizer))
 
@@ -213,9 +211,9 @@ class M2M100(Family):
         pad_id = config.first_position - 1
         if tokenizer is not None and tokenizer.pad_id != pad_id:
             raise ConfigError(
-                "M2M100's class numbers positions from its padding on: model.first_position = "
-                f"{config.first_position} does not follow the tokenizer's padding, "
-                f"{tokenizer.pad_id}, so the model cannot be exported"
+                "M2M100's class numbers positions from the padding id plus 1: "
+                f"model.first_position = {config.first_position} does not follow the tokenizer's "
+                f"padding id, {tokenizer.pad_id}, so the model cannot be exported"
             )
         return {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": pad_id}
 
@@ -232,12 +230,12 @@ class M2M100(Family):
         return read_translators(folder, vocab_size=vocab_size)
 
     def describe_unread(self, folder: Path) -> str | None:
-        """Return why the tokenizer is not read."""
+        """Return why the tokenizer cannot be read; None where it can."""
         return describe_unread(folder)
 
 
 class Marian(M2M100):
-    """Marian's class: post-norm, sinusoids of its own and a bias of the logits."""
+    """Marian's class: post-norm, its own sinusoids and a bias of the logits."""
 
     model_type, name, title, fields = "marian", "Marian", "Marian", MARIAN_FIELDS
     predicts = "MTModel"
@@ -253,7 +251,7 @@ class Marian(M2M100):
     exceptions: Table = {"decoder_start": ("end", "pad")}
 
     def is_ignored(self, name: str) -> bool:
-        """Return False: tables of sinusoids are compared."""
+        """Return False: tables of sinusoids are checked."""
         return False
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
@@ -269,7 +267,7 @@ class Marian(M2M100):
             check_float(name, table)
             if table.dim() != 2 or not table.numel() or table.shape[1] % 2:
                 raise CheckpointError(
-                    f"{name} has shape {list(table.shape)}, which is no table of sinusoids"
+                    f"{name} has shape {list(table.shape)}, not that of a table of sinusoids"
                 )
             expected = sinusoids(
                 torch.arange(len(table)),
@@ -279,17 +277,18 @@ class Marian(M2M100):
             )
             if not torch.allclose(table.float(), expected, rtol=0, atol=_ROUNDING):
                 raise CheckpointError(
-                    f"{name} holds other numbers than Marian's sinusoids, which alone are read"
+                    f"{name} does not hold Marian's sinusoids, the only positions that can be "
+                    "imported"
                 )
         return super().prepare(content, others)
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the first token of a target. Raises CheckpointError where it has other rows."""
+        """Return a target's first token; raise CheckpointError for vocabularies of two sizes."""
         n_rows, n_targets = (content.fields[f"{side}vocab_size"] for side in ("", "decoder_"))
         if n_targets not in (None, n_rows):
             raise CheckpointError(
                 f"{content.file}: decoder_vocab_size = {n_targets} is not vocab_size = {n_rows}: "
-                "two tables cannot be one"
+                "source and target must share one embedding table"
             )
         return {"decoder_start": read_start(content)}
 
@@ -299,7 +298,7 @@ class Marian(M2M100):
         yield Pair((_BIAS,), "head.bias", is_row=True)
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, and the size of the target's vocabulary, the same."""
+        """Return the special ids, and the target's vocabulary size, equal to the source's."""
         ids = super().written(config, tokenizer)
         return {**ids, "decoder_vocab_size": config.vocab_size}
 
@@ -319,7 +318,8 @@ def read_start(content: ClassConfig) -> str:
         return "pad"
     if start != ids["eos_token_id"]:
         raise CheckpointError(
-            f"{content.file}: decoder_start_token_id = {start} is neither padding nor the end"
+            f"{content.file}: decoder_start_token_id = {start} is neither pad_token_id nor "
+            "eos_token_id"
         )
     return "end"
 
@@ -327,10 +327,9 @@ def read_start(content: ClassConfig) -> str:
 def special_ids(
     config: ResolvedModel, tokenizer: Tokenizer | None, defaults: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the tokenizer's special ids that ``defaults`` name, and those where it has none.
+    """Return the tokenizer's special ids that ``defaults`` name, falling back to the defaults.
 
-    The id that a target begins with is one of them. Raises ConfigError where one is beyond the
-    vocabulary.
+    Targets begin with one of them. Raises ConfigError where one is beyond the vocabulary.
     """
     ids = dict(defaults)
     roles = {"bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id"}
@@ -340,7 +339,7 @@ def special_ids(
         if ids[name] >= config.vocab_size:
             raise ConfigError(
                 f"model.vocab_size = {config.vocab_size} has no room for {name} = {ids[name]}, "
-                "without which the model cannot be exported"
+                "which an export needs"
             )
     start = "pad_token_id" if config.decoder_start == "pad" else "eos_token_id"
     return {**ids, "decoder_start_token_id": ids[start]}
@@ -349,7 +348,7 @@ def special_ids(
 def one_table(tensors: Tensors, *others: str) -> dict[str, Tensor]:
     """Drop the stacks' copies of the embedding matrix, which becomes ``shared.weight``.
 
-    Files keep one of the tensors that are one; ``others`` may be it, too, and are not left out.
+    Files keep only one of several tied tensors; it may be one of ``others``, which stay.
 
     Raises CheckpointError where a copy differs.
     """
@@ -361,7 +360,7 @@ def one_table(tensors: Tensors, *others: str) -> dict[str, Tensor]:
     for name in _COPIES:
         if name in weights and not torch.equal(weights[name], weights[_TABLE]):
             raise CheckpointError(
-                f"the weights hold {name} that differs from {_TABLE}: several tables cannot be one"
+                f"{name} differs from {_TABLE}: the stacks must share one embedding table"
             )
         weights.pop(name, None)
     return weights
@@ -370,8 +369,8 @@ def one_table(tensors: Tensors, *others: str) -> dict[str, Tensor]:
 _GATED = "gated-"
 _NETWORKS: dict[str, tuple[str, str]] = {
     **ACTIVATIONS,
-    # Of a gate alone the class takes "gelu" for the tanh form, whatever it is elsewhere; the exact
-    # one has another name.
+    # In gated networks only, the class reads "gelu" as the tanh form; the exact form has another
+    # name.
     "gated-gelu": ("geglu", "tanh"),
     "gated-gelu_new": ("geglu", "tanh"),
     "gated-gelu_pytorch_tanh": ("geglu", "tanh"),
@@ -386,7 +385,7 @@ _PROJECTION = "feed_forward_proj"
 
 
 def _derived_fields(network: str) -> Fields:
-    """Return the class's own reading of a ``feed_forward_proj``."""
+    """Return the fields that the class derives from ``feed_forward_proj``."""
     activation = "gelu_new" if network == f"{_GATED}gelu" else network.removeprefix(_GATED)
     return {"dense_act_fn": activation, "is_gated_act": network.startswith(_GATED)}
 
@@ -405,20 +404,20 @@ T5_FIELDS = ClassFields(
         "relative_attention_max_distance": same(128, "relative_distance"),
         "layer_norm_epsilon": same(1e-6, "norm_eps"),
         _PROJECTION: network("relu", _NETWORKS),
-        # What follows from that: a file may say it too, but nothing else.
+        # Derived from the field above: a file may repeat it, but not contradict it.
         "dense_act_fn": Field(
             None, one_of(tuple(dict.fromkeys(name.removeprefix(_GATED) for name in _NETWORKS)))
         ),
         "is_gated_act": Field(None, flag),
         "tie_word_embeddings": same(True, "tie_embeddings"),
-        # Without it the output is scaled, unless a file says that its table is not tied.
+        # By default the output is scaled, unless a file has tie_word_embeddings = false.
         "scale_decoder_outputs": Field(None, flag),
         "dropout_rate": same(0.1, "dropout"),
         "initializer_factor": training_only(1.0, rule_of("init_std")),
         "pad_token_id": training_only(0, token_id),
         "eos_token_id": training_only(1, token_id),
         "decoder_start_token_id": training_only(None, optional(token_id)),
-        # Of files of former versions: the length that a model was trained at.
+        # From former versions' files: the length that a model was trained at.
         "n_positions": training_only(512, rule_of("max_len"), Link("max_len")),
         "is_encoder_decoder": harmless(True),
         **NEVER,
@@ -439,7 +438,7 @@ def _t5_attention(name: str) -> BlockNames:
 
 
 _T5_CLASS, _T5_UNK_ID = "T5Tokenizer", 2
-"""The class of T5's tokenizer, and its unknown, whatever its files say."""
+"""The class of T5's tokenizer, and its unknown token, fixed in the class."""
 
 
 class T5(Family):
@@ -462,7 +461,7 @@ class T5(Family):
     }
     exceptions: Table = {"output_scale": ("none", "sqrt"), "decoder_start": ("end", "pad")}
     prefix, heads = "", (_OUTPUT,)
-    # Of relative positions the first block's, which all blocks of a stack use.
+    # The first block's relative positions, shared by all blocks of a stack.
     parts = (
         ("embedding", "shared"),
         ("head.weight", _OUTPUT),
@@ -480,8 +479,8 @@ class T5(Family):
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop copies of the embedding matrix, which becomes ``shared.weight``.
 
-        The output matrix is one where it is equal to the table and config.json does not say that
-        they are apart. What config.json ties, and differs, is not tied, as in the class.
+        The output matrix is a copy where it equals the table and config.json does not untie them.
+        An output matrix that differs is untied even where config.json ties it, as in the class.
 
         Raises CheckpointError where a stack's table differs.
         """
@@ -494,9 +493,9 @@ class T5(Family):
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of ties, output scale and a target's first token.
 
-        ``weights`` say whether the output matrix is the table, of which the class makes no question
-        of the config. The output is scaled where ``scale_decoder_outputs`` says so, and without it
-        unless ``tie_word_embeddings`` is false.
+        ``weights``, not the config, determine whether the output matrix is tied, as in the class.
+        ``scale_decoder_outputs`` determines whether the output is scaled; where it is unset,
+        ``tie_word_embeddings`` does.
         """
         fields = content.fields
         for name, value in _derived_fields(fields[_PROJECTION]).items():
@@ -517,7 +516,7 @@ class T5(Family):
         }
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids and what follows from the network.
+        """Return the special ids and the fields derived from the network.
 
         Raises ConfigError where a special id is beyond the vocabulary.
         """
@@ -528,7 +527,7 @@ class T5(Family):
         }
 
     def block_names(self, config: ResolvedModel) -> Mapping[str, BlockNames]:
-        """Return the names of a block's parts: a network with a gate has two maps."""
+        """Return the names of a block's parts: a gated network has two input maps."""
         is_gated = any(entry.ffn is not None and entry.ffn.is_gated for entry in entries(config))
         into = ("wi_0", "wi_1") if is_gated else ("wi",)
         return {
@@ -544,14 +543,13 @@ class T5(Family):
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
-        Of a tokenizer of two languages they are a translator's. Contents are by file name. It puts
-        the end behind a text, and takes the names of special ids in a text, such as
-        ``<extra_id_0>``, for those. ``max_len`` is the longest text that it is told to make.
+        For a tokenizer of two languages they are a translator's. Contents are by file name. The
+        tokenizer puts the end after a text, and reads the names of special ids in a text, such as
+        ``<extra_id_0>``, as those ids. ``max_len`` becomes its ``model_max_length``.
 
-        T5's layout, of whatever size, becomes a ``T5Tokenizer``, with its ``spiece.model``. Any
-        other SentencePiece unigram or ``tokenizer.json`` with an end and padding becomes a
-        tokenizer of no class of its own. A vocabulary with a piece by a sentinel's name cannot be
-        given.
+        T5's layout, of any size, becomes a ``T5Tokenizer``, with its ``spiece.model``. Any other
+        SentencePiece unigram or ``tokenizer.json`` with an end and padding becomes a tokenizer of
+        the generic class. A vocabulary with a piece that has a sentinel's name cannot be exported.
         """
         if isinstance(tokenizer, BilingualTokenizer):
             return translator_files(tokenizer, max_len=max_len)
@@ -591,13 +589,13 @@ class T5(Family):
         return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer, of two languages where an export kept their rules."""
+        """Read the tokenizer: a bilingual one where an export kept both languages' rules."""
         if has_language_rules(folder):
             return read_translators(folder, vocab_size=vocab_size)
         return super().read_tokenizer(folder, vocab_size=vocab_size)
 
     def describe_unread(self, folder: Path) -> str | None:
-        """Return why a translator's tokenizer is not read."""
+        """Return why a translator's tokenizer cannot be read; None where it can."""
         if not has_language_rules(folder):
             return None
         return describe_unread(folder)

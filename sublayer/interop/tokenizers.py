@@ -33,17 +33,17 @@ FILE = "tokenizer.json"
 _FILES = (FILE, "spiece.model", "vocab.txt", "vocab.json")
 ANY_CLASS = "PreTrainedTokenizerFast"
 _WHITESPACE = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
-# What Python calls whitespace, which is more than the library does.
+# Python's whitespace, which includes more characters than the library's.
 _RARE = 100.0
-# Score that a piece ending in a digit and a comma loses, so that it is never taken: as in the
-# conversion of transformers.
+# Penalty on the score of a piece ending in a digit and a comma, so that it is never chosen, as in
+# transformers' conversion.
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
     """Read a HuggingFace folder's tokenizer: the library's, or GPT-2's, BERT's or ALBERT's own.
 
-    None where it has none of their files. Raises DataError where they are damaged, CheckpointError
-    where the tokenizer has ids beyond the model's ``vocab_size``.
+    None for a folder without any of their files. Raises DataError where they are damaged,
+    CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
     """
     if not any((folder / name).is_file() for name in _FILES) and not any(folder.glob("*.model")):
         return None
@@ -51,14 +51,11 @@ def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
 
 
 def check_tokenizer(tokenizer: Tokenizer, path: Path, vocab_size: int) -> Tokenizer:
-    """Return a tokenizer that has no ids beyond the model's ``vocab_size``.
-
-    Raises CheckpointError where it has.
-    """
+    """Return the tokenizer; raise CheckpointError for ids beyond the model's ``vocab_size``."""
     if tokenizer.vocab_size > vocab_size:
         raise CheckpointError(
             f"the tokenizer in {path} has {tokenizer.vocab_size} ids, "
-            f"the model's vocab_size is {vocab_size}: they do not belong together"
+            f"but the model's vocab_size is {vocab_size}: they do not belong together"
         )
     return tokenizer
 
@@ -74,9 +71,9 @@ def library_file(library: Library) -> bytes:
 
 
 def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, bool]:
-    """Return the setting that reads special tokens as text, where we do.
+    """Return the setting that reads special tokens as text, where our tokenizer does so.
 
-    ``by_default``: where nothing names them, too. A gap, and a mask, is always read.
+    ``by_default``: also where its ``reads_marks`` is unset. Empty without special tokens.
     """
     is_text = tokenizer.reads_marks is False or (by_default and tokenizer.reads_marks is None)
     return {"split_special_tokens": True} if is_text and tokenizer.marks else {}
@@ -85,15 +82,15 @@ def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, 
 def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
-    Contents are by file name. It puts nothing around a text. Characters and moses-bpe cannot be
-    given, nor SentencePiece's BPE. ``max_len`` is the longest text that it is told to make.
+    Contents are by file name. The tokenizer puts nothing around a text. Characters, moses-bpe and
+    SentencePiece's BPE cannot be exported. ``max_len`` becomes its ``model_max_length``.
     """
     if isinstance(tokenizer, SubwordTokenizer):
         content = tokenizer.library_file
     elif isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
         content = library_file(unigram_library(tokenizer))
     elif isinstance(tokenizer, ByteTokenizer):
-        # Each byte's name, numbered by the byte, and no merges.
+        # A piece for each byte, with the byte as its id, and no merges.
         of_bytes = Library(models.BPE(BYTE_NAMES, []))
         of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         of_bytes.decoder = decoders.ByteLevel()
@@ -116,7 +113,7 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
 
 
 def as_library(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:
-    """Return the library's equal of a vocabulary, its names, and SentencePiece's file of it.
+    """Return the library's equivalent of a vocabulary, its names, and its SentencePiece file.
 
     None for bytes, characters, moses-bpe and SentencePiece's BPE.
     """
@@ -128,13 +125,13 @@ def as_library(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, byte
 
 
 def unigram_library(tokenizer: UnigramTokenizer) -> Library:
-    """Build the ``tokenizers`` library's equal of a SentencePiece model and its rules.
+    """Build the ``tokenizers`` library's equivalent of a SentencePiece model and its rules.
 
-    Departure: a number with a comma is divided by making pieces that end in a digit and a comma too
-    dear, not by encoding again the text before the comma; the two differ in few numbers, where
-    pieces have a comma between digits. Departure: where two ways to divide a word are equally
-    probable, as of one letter repeated, it may take the other. Departure: the library takes the
-    name of a special id in a text, such as ``<pad>``, for that id.
+    Departure: a number with a comma is divided by a penalty on pieces that end in a digit and a
+    comma, not by encoding the text before the comma again; the two differ in few numbers, where
+    pieces have a comma between digits. Departure: where two segmentations of a word are equally
+    probable, as of one letter repeated, it may choose the other. Departure: the library reads the
+    name of a special id in a text, such as ``<pad>``, as that id.
     """
     normalization = tokenizer.normalization
     pieces = tokenizer.scores()
@@ -151,8 +148,7 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
     if normalization.do_lower_case:
         rules += lowering()
     if tokenizer.charsmap:
-        # The library looks up no more than a few bytes at once, which a decomposed syllable of
-        # Korean exceeds.
+        # The library's lookup is limited to a few bytes, fewer than a decomposed Korean syllable.
         rules += [normalizers.NFC(), normalizers.Precompiled(tokenizer.charsmap)]
     library.normalizer = normalizers.Sequence([*rules, normalizers.Replace(SPACE, " ")])
     library.pre_tokenizer = pre_tokenizers.Sequence(
@@ -170,20 +166,20 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
 
 
 def single_spaces() -> normalizers.Normalizer:
-    """Build the rule that makes each run of what Python calls whitespace a single space."""
+    """Build the rule that replaces each run of Python's whitespace by a single space."""
     return normalizers.Replace(Regex(_WHITESPACE), " ")
 
 
 def lowering() -> list[normalizers.Normalizer]:
-    """Build Python's lower case, which, unlike the library's, knows the final sigma.
+    """Build Python's lowercasing, which, unlike the library's, handles the final sigma.
 
-    Rules to be applied one after another.
+    Returns rules to apply in order.
     """
     return [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
 
 
 _SIDES = "sublayer_sides"
-"""The field of ``tokenizer_config.json`` with the rules of both languages, ours alone."""
+"""Our own field of ``tokenizer_config.json`` with the rules of both languages."""
 
 _OTHERS = (SOURCE, TARGET, "sentencepiece.bpe.model", "spiece.model", NAMES)
 _OWN_TARGETS = "target_vocab.json"
@@ -193,9 +189,9 @@ UNKNOWN_LANGUAGE = "und"
 def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
-    Contents are by file name; ``describe_text`` says why there are none. It reads the output of
-    ``encode_source`` for a line, words after Moses' rules where there are any, and what it
-    decodes are words. It knows the names of special ids in a text, such as ``</s>``.
+    Contents are by file name; ``describe_text`` gives the reason for an empty result. The tokenizer
+    reads and decodes words: the text after Moses' rules, where the languages have any. It reads the
+    names of special ids in a text, such as ``</s>``, as those ids.
     """
     if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer):
         return {}
@@ -260,31 +256,31 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
 
 
 def describe_text(tokenizer: Tokenizer | None) -> str | None:
-    """Return a line on why a translator's tokenizer has no files, or on further steps.
+    """Return the reason why a translator's tokenizer has no files, or the steps that it leaves out.
 
-    None where there is nothing to say.
+    None where neither applies.
     """
     if not isinstance(tokenizer, BilingualTokenizer):
         return None
     obstacle = _obstacle(tokenizer)
     if obstacle:
-        return f"transformers' tokenizers cannot say it: {obstacle}"
+        return f"transformers' tokenizers cannot express it: {obstacle}"
     side = tokenizer.source
     if side.moses == "none":
         return None
     steps = []
     if side.moses == "normalize":
-        steps = ["normalise punctuation", "drop what cannot be printed"]
+        steps = ["normalise punctuation", "drop non-printing characters"]
     options = " -a" if side.divides_hyphens else ""
     options += "" if side.escapes else " -no-escape"
     steps.append(f"divide words by tokenizer.perl{options} -l {side.language}")
-    return f"it reads words after Moses' rules ({', '.join(steps)}), and writes such words"
+    return f"it reads and writes words after Moses' rules ({', '.join(steps)})"
 
 
 def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | None:
-    """Read the tokenizer of a translator's HuggingFace folder; None where none can be read.
+    """Read the tokenizer of a translator's HuggingFace folder; None where it cannot be read.
 
-    The rules of both languages are those that an export kept, or none. Raises DataError where a
+    The languages' rules come from our export, if it is one. Raises DataError where a
     file is damaged, CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
     """
     file = folder if has_paired_models(folder) else folder / FILE
@@ -301,7 +297,7 @@ def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | N
         )
         return BilingualTokenizer(vocabulary, source, target)
     if not isinstance(rules, list) or len(rules) != 2:
-        raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} is not the rules of two languages")
+        raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} must list the rules of two languages")
     try:
         source, target = map(LanguageRules.from_content, rules)
     except DataError as error:
@@ -318,21 +314,21 @@ def has_language_rules(folder: Path) -> bool:
 
 
 def describe_unread(folder: Path) -> str | None:
-    """Return why the tokenizer in a folder is not read; None where it is, or there is none.
+    """Return why the tokenizer in a folder cannot be read; None where it can, or is missing.
 
     Raises DataError where its ``tokenizer.json`` is damaged.
     """
     if has_paired_models(folder):
         is_apart = read_settings(folder).get("separate_vocabs") is True
         if is_apart or (folder / _OWN_TARGETS).is_file():
-            return f"its languages have a vocabulary each ({_OWN_TARGETS})"
+            return f"its languages have separate vocabularies ({_OWN_TARGETS})"
         return None
     if not (folder / FILE).is_file():
         other = next((name for name in _OTHERS if (folder / name).is_file()), None)
         if other is None:
             return None
         readable = f"{FILE}, or {SOURCE} with {TARGET} and {NAMES}"
-        return f"a translator's is read from {readable}, and the folder has {other}"
+        return f"a translator's is read from {readable}, but the folder has {other}"
     vocabulary = load_tokenizer(folder / FILE)
     if not isinstance(vocabulary, SubwordTokenizer) or vocabulary.sep_id is None:
         return f"its {FILE} has no </s>"
@@ -342,10 +338,7 @@ def describe_unread(folder: Path) -> str | None:
     refusal = f"{folder / FILE} cannot encode a text"
     around = call_library(lambda: library.encode(""), refusal).ids
     if around != [vocabulary.sep_id]:
-        return (
-            f"its {FILE} puts more around a text than an end behind it, "
-            "as where one model knows many languages"
-        )
+        return f"its {FILE} adds more to a text than an end token, as for a model of many languages"
     return None
 
 
@@ -353,17 +346,17 @@ def _obstacle(tokenizer: BilingualTokenizer) -> str:
     vocabulary = tokenizer.vocabulary
     if isinstance(vocabulary, PairedModels):
         if tokenizer.source.lowers or tokenizer.target.lowers:
-            return "its text is in lower case, and MarianTokenizer takes it as it is written"
+            return "it lowercases text, but MarianTokenizer keeps capitals"
         return ""
     if isinstance(vocabulary, UnigramTokenizer):
-        return "" if vocabulary.is_plain else "its SentencePiece model is not a plain unigram one"
+        return "" if vocabulary.is_plain else "its SentencePiece model is not a plain unigram model"
     if isinstance(vocabulary, SubwordTokenizer):
         return ""
     if not isinstance(vocabulary, WordBpeTokenizer) or vocabulary.kind != WordBpeTokenizer.kind:
         return f"it is of kind {vocabulary.kind}"
     if vocabulary.is_apart:
-        return "its codes are of version 0.1, where the end of a word is a symbol of its own"
+        return "its codes are of version 0.1, where the end of a word is a separate symbol"
     if lacking := len(vocabulary.made - set(vocabulary.pieces)):
-        return f"its dictionary lacks {lacking:,} pieces that its merges make on the way"
+        return f"its dictionary lacks {lacking:,} pieces that its merges make as intermediates"
     named = sorted(set(vocabulary.specials) & set(vocabulary.pieces))
     return f"its piece {named[0]} has the name of a special id" if named else ""

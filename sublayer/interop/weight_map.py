@@ -21,20 +21,21 @@ _WRAPPER = re.compile(
     r"^(?:module\.)+"
     r"|(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_forward_module)\."
 )
-"""Parts of names by what wraps a model: distributed training before them, others at any place."""
+"""Name parts added by wrappers: by distributed training in front, by the others at any place."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One of our tensors, and those of theirs that form it."""
+    """One of our tensors, and the tensors of theirs that form it."""
 
     theirs: tuple[str, ...]
-    """Several stand one after another in our first axis; in a single one, stacked maps in a row."""
+    """Several are stacked along our first axis; a single one holds stacked maps one after
+    another."""
     ours: str
     is_transposed: bool = False
     """True where theirs is ``[d_in, d_out]``, and ours ``[d_out, d_in]``."""
     is_row: bool = False
-    """True where their vector is a matrix of one row."""
+    """True where our vector is a one-row matrix in theirs."""
 
     def shape(self, ours: torch.Size) -> list[int]:
         """Return the shape of their tensors where ours has shape ``ours``."""
@@ -51,7 +52,7 @@ class Pair:
         """Convert their tensors, in the order of ``theirs``, to ours of shape ``ours``."""
         if self.is_transposed:
             parts = [part.T for part in parts]
-        # A single one holds all of ours; several form its first axis.
+        # A single tensor holds all of ours; several are stacked along our first axis.
         joined = parts[0] if len(parts) == 1 else torch.stack(parts)
         return joined.reshape(ours).contiguous()
 
@@ -69,14 +70,14 @@ class Pair:
 
 
 class Zeros(Pair):
-    """One of our tensors that they lack: zeros, read and not written."""
+    """One of our tensors without a counterpart: read as zeros, never written."""
 
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
         """Return zeros of shape ``ours``."""
         return torch.zeros(ours)
 
     def write(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Return nothing: ours holds zeros."""
+        """Return no tensors: ours holds only zeros."""
         assert not tensor.any(), f"{self.ours} is zeros"
         return {}
 
@@ -84,7 +85,7 @@ class Zeros(Pair):
 def pair_linear(
     theirs: str | tuple[str, ...], ours: str, *, is_transposed: bool = False
 ) -> Iterator[Pair]:
-    """Pair the weight and the bias of a linear map or a norm; several of theirs are one of ours."""
+    """Pair the weight and bias of a linear map or norm; several of theirs may form one of ours."""
     theirs = (theirs,) if isinstance(theirs, str) else theirs
     for part in ("weight", "bias"):
         yield Pair(
@@ -95,7 +96,7 @@ def pair_linear(
 
 
 BlockNames = tuple[str, str | tuple[str, ...], str]
-"""Names of a sub-layer's norm, of its first map or maps, and of its last, below the sub-layer's."""
+"""Names, within a sub-layer, of its norm, its first map or maps, and its last map."""
 
 
 def pair_blocks(
@@ -105,7 +106,7 @@ def pair_blocks(
     *,
     is_transposed: bool = False,
 ) -> Iterator[Pair]:
-    """Pair the tensors of the blocks of all stacks; shared ones once.
+    """Pair the tensors of all stacks' blocks; shared ones once.
 
     ``unit`` is the name prefix of a sub-layer, with the fields ``stack``, ``layer``, ``index`` (in
     the block), ``group`` and ``inner``. ``names`` are keyed by kind of sub-layer, or kind and
@@ -132,21 +133,21 @@ def pair_blocks(
 
 
 def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
-    """Return the shape of each tensor of a resolved config's model, which takes no memory."""
+    """Return the shape of each tensor of a resolved config's model, without allocating it."""
     with torch.device("meta"):
         model = compose(config)
     state = model.state_dict()
     return {name: tensor.shape for name, tensor in state.items()}
 
 
-_QUANTISED = "quantised weights: import the model that they were made of"
+_QUANTISED = "quantised weights: import the model that they were quantised from"
 _ALTERED = {
-    "lora_": "an adapter (LoRA) that is not merged: save it merged by peft (merge_and_unload)",
+    "lora_": "an unmerged adapter (LoRA): save it merged with peft (merge_and_unload)",
     "qweight": _QUANTISED,
     ".absmax": _QUANTISED,
     "parametrizations.": "parametrizations of weights: save it without them",
 }
-"""Parts of the names of tensors, and the meaning of their presence without others."""
+"""Parts of tensor names that show why other tensors are missing, and the remedy."""
 
 
 def read_pairs(
@@ -159,9 +160,9 @@ def read_pairs(
 ) -> dict[str, Tensor]:
     """Convert another system's tensors to ours; ``title`` and ``file`` describe them in errors.
 
-    Pairs of what the model lacks are left out.
+    Pairs of parts that the model lacks are skipped.
 
-    They become float32, but where all are float64. Raises CheckpointError, naming the tensor, where
+    Tensors become float32, unless all are float64. Raises CheckpointError, naming the tensor, where
     one is missing, has another shape, is unknown, or holds anything but finite floating-point
     numbers.
     """
@@ -169,8 +170,8 @@ def read_pairs(
     n_blocks = sum(max(n_copies(config, stack, e) for e in stack.block) for stack in stacks(config))
     if n_blocks > len(tensors):
         raise CheckpointError(
-            f"{file} says {count(n_blocks, 'block')} of weights, "
-            f"and the weights hold {count(len(tensors), 'tensor')}"
+            f"{file} asks for {count(n_blocks, 'block')} of weights, "
+            f"but the weights hold {count(len(tensors), 'tensor')}"
         )
     shapes = shapes_of(config)
     pairs = [pair for pair in pairs if pair.ours in shapes]
@@ -185,7 +186,7 @@ def read_pairs(
     unknown = sorted(tensors.keys() - set(names))
     if unknown:
         raise CheckpointError(
-            f"the weights hold {unknown[0]}{_others(unknown)}, which {title} has not"
+            f"the weights hold {unknown[0]}{_others(unknown)}, unknown to {title}"
         )
     # All shapes are checked before the first tensor is copied.
     for pair in pairs:
@@ -193,7 +194,7 @@ def read_pairs(
         for name in pair.theirs:
             shape = list(tensors[name].shape)
             if shape != expected:
-                raise CheckpointError(f"{name} has shape {shape}, {file} says {expected}")
+                raise CheckpointError(f"{name} has shape {shape}, but {file} gives {expected}")
             check_float(name, tensors[name])
     dtype = computed_dtype(tensors.values())
     weights = {}
@@ -211,7 +212,7 @@ def assemble(
     title: str,
     file: str = "config.json",
 ) -> Transformer:
-    """Build a model, in evaluation mode, of another system's tensors; without a tokenizer.
+    """Build a model, in evaluation mode, from another system's tensors; without a tokenizer.
 
     Raises CheckpointError as ``read_pairs`` does.
     """
@@ -227,9 +228,9 @@ def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transf
 
 
 def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Strip a prefix off the names that have it; others stay, and all where it is empty.
+    """Strip a prefix off the names that have it; an empty prefix changes nothing.
 
-    Raises CheckpointError where that makes two names one.
+    Raises CheckpointError where two names become equal.
     """
     if not prefix:
         return dict(tensors)
@@ -245,10 +246,11 @@ def unwrap(
 ) -> tuple[dict[str, Tensor], str | None]:
     """Strip the prefixes of wrappers off names; return the tensors, and a note on the prefixes.
 
-    Of ``torch.compile``, distributed training and FSDP the names are known; any other that begins
-    every name is stripped where it is none of ``prefixes``, those of known classes.
+    The prefixes of ``torch.compile``, distributed training and FSDP are known; any other prefix
+    common to all names is stripped too, unless it begins one of ``prefixes``, those of known
+    classes.
 
-    Raises CheckpointError where that makes two names one.
+    Raises CheckpointError where two names become equal.
     """
     stripped: dict[str, Tensor] = {}
     removed: dict[str, None] = {}
@@ -258,7 +260,7 @@ def unwrap(
         short = _WRAPPER.sub("", name)
         if short in stripped:
             raise CheckpointError(
-                f"the weights hold {short} twice, as {name} too: leave one of them out"
+                f"the weights hold {short} twice, once as {name}: leave one of them out"
             )
         stripped[short] = tensor
     while len(first := {name.partition(".")[0] for name in stripped}) == 1:
@@ -273,7 +275,7 @@ def unwrap(
     if not removed:
         return stripped, None
     listed = ", ".join(f"{name}." for name in removed)
-    return stripped, f"{listed} in the names of tensors, of what wrapped the model, was stripped"
+    return stripped, f"{listed} was stripped from the names of tensors: a wrapper's prefix"
 
 
 def _others(names: list[str]) -> str:
@@ -286,17 +288,18 @@ def expand(
 ) -> tuple[ResolvedModel, dict[str, Tensor]]:
     """Return the config with the ``required`` fields, and equivalent weights.
 
-    Parts that the model lacks are written without effect: biases as zeros, norms without parameters
-    as gain 1 and offset 0, a projection as the identity, segments as zeros; shared weights once per
-    block; positions that are a fixed table or none as a table; scaled embeddings as a scaled table
-    beside a plain output matrix.
+    Parts that the model lacks become parts without effect: biases of zeros, gain 1 and offset 0 for
+    norms without parameters, an identity projection, segments of zeros. Shared weights are repeated
+    in each block; fixed or absent positions become a table; scaled embeddings become a scaled table
+    and a separate, unscaled output matrix.
 
-    ``required`` is the result of a class's ``required_fields`` for the config. Tensors that are
-    written more than once are one in memory.
+    ``required`` is the result of a class's ``required_fields`` for the config. Repeated tensors
+    share memory.
     """
     full = config.model_copy(update=dict(required))
     shapes = shapes_of(full)
-    # The beginnings of the names of each block's tensors in the full model, and of their sources.
+    # Name prefixes of each sub-layer in the full model, and of the sub-layer that they are read
+    # from.
     own_prefixes = {}
     for stack in stacks(config):
         is_source = config.kind == "encoder-decoder" and stack.name == "encoder"
@@ -308,7 +311,7 @@ def expand(
     weights = dict(weights)
     table = weights["embedding.weight"]
     if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
-        # As the model computes it: the product is rounded once.
+        # Scaled as the model does at run time: the product is rounded once.
         weights.setdefault("head.weight", table)
         table = weights["embedding.weight"] = table * table.shape[1] ** 0.5
     expanded = {}

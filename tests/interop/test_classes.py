@@ -137,16 +137,16 @@ def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name, change
 
 def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path):
     folder = tiny("gpt2").save(tmp_path / "doubled", num_attention_heads=4)
-    check_refused(folder, "n_head = 3 and num_attention_heads = 4 are one")
+    check_refused(folder, "n_head = 3 and num_attention_heads = 4 are the same")
     folder = tiny("gpt2").save(tmp_path / "llama", model_type="llama")
     check_refused(folder, "model_type = 'llama'; only 'gpt2'")
     original, table = tiny("marian"), "model.encoder.embed_positions.weight"
     original.tensors[table] += 0.1
     check_refused(original.save(tmp_path / "other"), "holds other")
     original.tensors[table] = torch.ones(3)
-    check_refused(original.save(tmp_path / "none"), r"\[3\], which is no table of sinusoids")
+    check_refused(original.save(tmp_path / "none"), r"\[3\], not that of a table of sinusoids")
     folder = tiny("marian").save(tmp_path / "long", max_position_embeddings=99)
-    check_refused(folder, r"has the shape \[16, 12\], and another by config.json")
+    check_refused(folder, r"has the shape \[16, 12\], which config.json contradicts")
     with pytest.raises(ConfigError, match="vocab_size = 2 has no room for eos_token_id = 2"):
         export_huggingface(
             TextModel(build(config_of("m2m_100", vocab_size=2), seed=0)), tmp_path / "small"
@@ -161,7 +161,7 @@ def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
     again = read_huggingface(original.save(tmp_path / "kept")).model.state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in plain.items())
     original.tensors["model.decoder.embed_tokens.weight"] = table + 1
-    check_refused(original.save(tmp_path / "two"), "several tables cannot be one")
+    check_refused(original.save(tmp_path / "two"), "must share one embedding table")
 
 
 class LaterConfig(ResolvedModel):
@@ -276,7 +276,7 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path):
         outputs = torch.tensor([-7.5, 0.25, 1e3])
         assert torch.equal(unscaled(task, outputs), outputs)
     folder = original.save(tmp_path / "one", problem_type="single_label_classification")
-    check_refused(folder, "of one output: it has nothing to choose")
+    check_refused(folder, "with one output: it has nothing to choose")
     folder = original.save(tmp_path / "tokens", architectures=["BertForTokenClassification"])
     check_refused(folder, "labels tokens")
 
@@ -354,7 +354,7 @@ _TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
 
 
 @pytest.mark.parametrize("changes, of_task, message", [
-    ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
+    ({"format": "traversal"}, {}, "the format traversal, which no encoder can"),
     ({"context": 65}, {}, "65 tokens, more than 64"),
     ({"version": [1] * 99}, {}, "of version"), ({"threshold": "x"}, {}, "threshold: input"),
     ({"answer": "guess"}, {}, "answer: input"),

@@ -180,15 +180,15 @@ def changed(**fields):
 
 
 @pytest.mark.parametrize("name, damage, message", [
-    ("bert", added("cls.predictions.decoder.bias", "cls.predictions.bias"), "that differs"),
+    ("bert", added("cls.predictions.decoder.bias", "cls.predictions.bias"), "differ in the we"),
     ("albert", added(WORDS, f"albert.{WORDS}"), f"hold albert.{WORDS} and {WORDS}"),
     ("bert", added(f"{NORM}.gamma", f"bert.{NORM}.weight"), f"hold {NORM}.gamma and {NORM}.w"),
-    ("albert", added("albert.encoder.extra", "predictions.bias"), "hold encoder.extra, which"),
+    ("albert", added("albert.encoder.extra", "predictions.bias"), "hold encoder.extra, unk"),
     ("albert", changed(pruned_heads={"0": [1]}), r"pruned_heads = {'0': \[1\]}"),
     ("bert", changed(num_attention_heads=4), "num_attention_heads = 4 does not divide"),
     ("bert", changed(tie_word_embeddings=False), r"the weights lack .*decoder.weight"),
     ("albert", changed(num_hidden_groups=3), "num_hidden_groups = 3 is more than"),
-    ("albert", changed(num_hidden_layers=18, num_hidden_groups=14), "does not part num_hidden"),
+    ("albert", changed(num_hidden_layers=18, num_hidden_groups=14), "does not divide num_hidden"),
     ("albert", changed(inner_group_num=2), r"the weights lack .*albert_layers.1.*other"),
 ])  # fmt: skip
 def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, name, damage, message):

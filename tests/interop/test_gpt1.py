@@ -122,7 +122,7 @@ def test_the_tokenizer_beside_the_arrays_comes_along_or_is_of_another_model(tmp_
     assert "tokenizer" not in import_gpt1(folder, tmp_path / "ours")
     ids = load(tmp_path / "ours").tokenizer.encode(b"The hat")
     assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
-    check_refused(other, "has 11 ids, but the model's vocab_size is 5: they do", by=import_gpt1)
+    check_refused(other, "has 11 ids, but the model's vocab_size is 5", by=import_gpt1)
     (other / "vocab_40000.bpe").unlink()
     check_refused(other, "is without vocab_40000.bpe", DataError, by=import_gpt1)
 
@@ -155,17 +155,17 @@ class Touches:
 
 
 @pytest.mark.parametrize("damage, message", [
-    (missing(SHAPES), "has no params_shapes.json"), (narrow, "width of 16, which the 12 heads"),
+    (missing(SHAPES), "has no params_shapes.json"), (narrow, "16, not a multiple of the 12"),
     (missing("params_9.npy"), "params_shapes.json .*: they do not belong together"),
-    (shapes({}), "is no list of shapes"), (shapes([[3, 4]] * 3), "has 3 shapes"),
-    (shapes("x", 5), "array 5 has a shape of 'x'"),
-    (shapes([True], 5), r"array 5 has a shape of \[True\]"),
+    (shapes({}), "is not a list of shapes"), (shapes([[3, 4]] * 3), "has 3 shapes"),
+    (shapes("x", 5), "array 5 has shape 'x'"),
+    (shapes([True], 5), r"array 5 has shape \[True\]"),
     (shapes([11, 25], 1), "14,891: they do not belong together"),
-    (shapes([24, 72], 14), r"\[24, 72\], and h.1.attn.c_attn.weight is of rank 3"),
-    (piece(np.zeros((4, 5))), r"params_3.npy is .* a shape of \[4, 5\]"),
-    (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
-    (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
-    (lambda folder: (folder / PIECE).write_bytes(pickle.dumps([1.0])), "no array .*never read"),
+    (shapes([24, 72], 14), r"\[24, 72\], but h.1.attn.c_attn.weight has 3 axes"),
+    (piece(np.zeros((4, 5))), r"params_3.npy has .* shape \[4, 5\]"),
+    (piece(np.zeros(9, dtype=np.int64)), "params_3.npy has dtype int64"),
+    (piece(np.zeros(9, dtype=np.float32)), "have different dtypes"),
+    (lambda folder: (folder / PIECE).write_bytes(pickle.dumps([1.0])), "not an array .*never read"),
     (piece(np.full(1488, np.nan)), "not finite"),
     (piece(np.array([Touches()], dtype=object)), "objects and pickles are never read"),
     (lambda folder: os.truncate(folder / PIECE, 1000), "params_3.npy is damaged"),

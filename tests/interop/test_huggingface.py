@@ -128,7 +128,7 @@ def test_half_precision_shards_bare_names_and_old_masks_are_read(tmp_path):
     shutil.copy(folder / "a.safetensors", folder / "c.safetensors")
     places["transformer.extra"] = "c.safetensors"
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": places}))
-    check_refused(folder, "which another file of model.safetensors.index.json holds too")
+    check_refused(folder, "as does another file of model.safetensors.index.json")
 
 
 def weights(name, tensor):
@@ -165,27 +165,27 @@ def nested(folder):
     (index("more", "b.safetensors"), "b.safetensors is not there"),
     (index("more", "b.safetensors", "b.safetensors"), "b.safetensors holds .*another file of"),
     (index("wte.weight", "../b.safetensors"), "names '../b.safetensors', which is not"),
-    (config(n_layer=900), "says 900 blocks of weights"), (shutil.rmtree, "is not a folder"),
-    (config(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], config.json says \[12, 3\]"),
+    (config(n_layer=900), "asks for 900 blocks of weights"), (shutil.rmtree, "is not a folder"),
+    (config(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], but config.json gives \[12, 3\]"),
     (config(n_layer=5), r"the weights lack h.2.ln_1.weight and \d+ other"),
     (config(tie_word_embeddings=False), "the weights lack lm_head.weight"),
-    (weights("gauge.weight", torch.ones(2)), r"hold gauge\.weight, which"),
-    (weights("lm_head.weight", torch.ones(23, 12)), "lm_head.weight that differs"),
+    (weights("gauge.weight", torch.ones(2)), r"hold gauge\.weight, unk"),
+    (weights("lm_head.weight", torch.ones(23, 12)), "lm_head.weight and wte.weight differ"),
     (weights("transformer.ln_f.weight", torch.full((12,), torch.nan)), "ln_f.* not finite"),
     (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "a pickle.*load it"),
     (lambda folder: (folder / WEIGHTS).rename(folder / "tf_model.h5"), "TensorFlow.*from_tf=True"),
-    (lambda folder: (folder / WEIGHTS).rename(folder / "model.fp16.safetensors"), "call it model"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "model.fp16.safetensors"), "rename it"),
     (lambda folder: (folder / WEIGHTS).write_text(POINTER), "git lfs pull"),
     (lambda folder: trained("bpe").save(f"{folder}/tokenizer.json"), "290 ids, .*vocab_size is 23"),
-    (adapter, "it is an adapter.*of 'a/b'.*merge_and_unload"), (nested, "checkpoint-9 has: name"),
+    (adapter, "it is an adapter.*of 'a/b'.*merge_and_unload"), (nested, "t-9 has one: name"),
     (lambda folder: (folder / "config.json").rename(folder / "albert_config.json"),
-     "ALBERT's release: a checkpoint of TensorFlow, which is not read: name a folder of the same"),
-    (lambda folder: (folder / WEIGHTS).rename(folder / "model.ckpt-best.index"), "of TensorFlow"),
-    (lambda folder: (folder / "config.json").rename(folder / "vocab.txt"), "a tokenizer alone"),
-    (lambda folder: (folder / WEIGHTS).rename(folder / "model.onnx"), "running alone"),
+     "ALBERT's release: a TensorFlow checkpoint, which cannot be read: name a folder"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "model.ckpt-best.index"), "a TensorFlow"),
+    (lambda folder: (folder / "config.json").rename(folder / "vocab.txt"), "only a tokenizer"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "model.onnx"), "inference-only"),
     (config(quantization_config={"bits": 4}), "quantised weights: import"),
     (lambda folder: change_weights(folder, lambda held: {
-        name.replace("c_attn.w", "lora_A.w"): held[name] for name in held}), "is not merged"),
+        name.replace("c_attn.w", "lora_A.w"): held[name] for name in held}), "an unmerged"),
     (weights("module.wte.weight", torch.ones(23, 12)), "hold wte.weight twice|leave one of them"),
     (lambda folder: os.truncate(folder / WEIGHTS, 999), "model.safetensors is damaged or cut s"),
     (lambda folder: (folder / WEIGHTS).unlink(), "has no model.safetensors"),
@@ -243,7 +243,7 @@ def test_a_certificate_is_of_the_memory_there_is_and_refuses_other_logits(tmp_pa
     check_refused(tmp_path / "gpt2", "logits differ from transformers'")
     monkeypatch.setattr("sublayer.interop.certificate.total_memory", lambda: 1)
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "large")
-    assert not certificate["checked"] and "to compare needs" in certificate["reason"]
+    assert not certificate["checked"] and "comparison needs" in certificate["reason"]
 
 
 TEXT = "Zwölf Boxkämpfer jagen  Viktor\nquer über den Sylter Deich; 日本 don't\t <|endo"
@@ -416,7 +416,7 @@ def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("problem, message", [
-    (errors.RepositoryNotFoundError("none", response=Mock()), "has no model of that name"),
+    (errors.RepositoryNotFoundError("none", response=Mock()), "has no public model of that"),
     (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
 ], ids=str)  # fmt: skip
 def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, problem, message):
