@@ -35,9 +35,9 @@ def sentinel_name(number: int) -> str:
 
 
 def find_sentinels(names: Mapping[str, int]) -> tuple[int, ...]:
-    """Find the ids of sentinels by their names: the k-th is that of ``<extra_id_k>``.
+    """Find the ids of sentinels by their names: the k-th is the id of ``<extra_id_k>``.
 
-    They end before the first that is missing.
+    They end at the first missing number.
     """
     ids: list[int] = []
     while (id_ := names.get(sentinel_name(len(ids)))) is not None:
@@ -64,18 +64,18 @@ SPECIAL_NAMES = {
     "sep_id": ("[SEP]", "<sep>", "</s>"),
     "mask_id": ("[MASK]", "<mask>"),
 }
-"""Special tokens that masked objectives need, and their usual names, first choice first."""
+"""Special tokens for masked objectives, and their usual names in order of preference."""
 
 ROLES = ("end_id", *SPECIAL_NAMES)
-"""Roles that files give to tokens."""
+"""Roles that files assign to tokens."""
 
 _KEPT = (
     *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "unk_id", *SPECIAL_NAMES),
     *("special_ids", "sentinel_ids", "reads_marks", "token_bytes", "token_characters"),
 )
-"""Properties of a vocabulary that a tokenizer around it has too."""
+"""Properties that a wrapping tokenizer takes over from its vocabulary."""
 
-NO_TEXT = "there is no text to train a tokenizer on: give one with letters, and a longer one"
+NO_TEXT = "there is no text to train a tokenizer on: give a longer text, with letters"
 _LACKING = "\ufffd".encode()
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -100,47 +100,48 @@ class Tokenizer(ABC):
     """
 
     kind: str
-    """Its name in files, and in the recipe that trains it, such as ``unigram``."""
+    """Its name in files and recipes, such as ``unigram``."""
     vocab_size: int
-    """One more than the highest id; between them some may stand for nothing."""
+    """One more than the highest id; some of the ids below may be unused."""
     end_id: int | None = None
-    """Marks the end of a document, and has no bytes."""
+    """Marks the end of a document; has no bytes."""
     unk_id: int | None = None
-    """Stands for text that the vocabulary lacks."""
+    """Replaces text that the vocabulary lacks."""
     # Special tokens of masked objectives.
     pad_id: int | None = None
     cls_id: int | None = None
     sep_id: int | None = None
     mask_id: int | None = None
     special_ids: tuple[int, ...] = ()
-    """All ids that stand for no text, ascending: these, the end, the unknown, the sentinels, and
-    ids that the file marks as unused."""
+    """All ids without text, ascending: these, the end, the unknown, the sentinels, and ids that the
+    file marks as unused."""
     sentinel_ids: tuple[int, ...] = ()
-    """Ids of the gaps of a text: the k-th is the id of ``<extra_id_k>``. It has no bytes, and is
-    decoded as its name; a text has none of them unless its marks are read."""
+    """Ids of a text's gaps: the k-th is the id of ``<extra_id_k>``. A sentinel has no bytes and
+    decodes to its name; it is encoded from a text only where ``reads_marks``."""
     marks: Mapping[str, int] = MappingProxyType({})
-    """The names of special tokens that a text may hold, to their ids."""
+    """Ids of special tokens, by the names by which a text may hold them."""
     reads_marks: bool | None = None
-    """True where such a name in a text is its id; None: it is text, as nothing says otherwise."""
+    """True where such a name in a text becomes its id, False where it is text; None: text, by
+    default."""
     added_ids: Mapping[str, int] = MappingProxyType({})
-    """Ids that were put behind a vocabulary, by their names; they stand for no text."""
+    """Ids appended to a vocabulary, by name; they have no text."""
     has_words: bool = False
-    """True where ids show where words begin, as whole-word masks need."""
+    """True where ids show where words begin, as whole-word masking requires."""
     is_lossless: bool = True
     """True where for any bytes ``decode(encode(text)) == text`` and
-    ``token_bytes[encode(text)].sum() == len(text)``, but for marks that are read and stand for no
-    text, such as an end."""
+    ``token_bytes[encode(text)].sum() == len(text)``, except for names read as special tokens
+    without text, such as an end."""
     token_bytes: Ints
-    """Raw bytes that each id stands for, ``[V]``; 0 for ids without text."""
+    """Number of raw bytes of each id, ``[V]``; 0 for ids without text."""
     token_characters: Ints
-    """Characters that begin in each id, ``[V]``: its bytes that start a UTF-8 sequence."""
+    """Number of characters that begin in each id, ``[V]``: bytes that start a UTF-8 sequence."""
 
     @abstractmethod
     def encode(self, text: bytes) -> TokenIds:
-        """Encode bytes; raise DataError where a tokenizer of UTF-8 is given anything else."""
+        """Encode bytes; raise DataError where a UTF-8 tokenizer gets other bytes."""
 
     def encode_many(self, texts: Sequence[bytes]) -> list[TokenIds]:
-        """Encode each of several texts, as ``encode`` does one."""
+        """Encode each of several texts, as by ``encode``."""
         return [self.encode(text) for text in texts]
 
     def encode_targets(self, texts: Sequence[bytes]) -> list[TokenIds]:
@@ -148,12 +149,12 @@ class Tokenizer(ABC):
         return self.encode_many(texts)
 
     def decode(self, ids: Ids) -> bytes:
-        """Decode ids; those beyond the vocabulary, which a larger model may have, become U+FFFD."""
+        """Decode ids; ids beyond the vocabulary, as a larger model may have, become U+FFFD."""
         all_ids = np.asarray(ids, dtype=np.int64)
         is_known = (all_ids >= 0) & (all_ids < self.vocab_size)
         if is_known.all():
             return self._decode(all_ids)
-        # All ids of a run are known, or none is.
+        # The ids of a run are all known or all unknown.
         bounds = np.flatnonzero(np.diff(is_known)) + 1
         return b"".join(
             self._decode(run) if 0 <= run[0] < self.vocab_size else _LACKING * len(run)
@@ -178,12 +179,12 @@ class Tokenizer(ABC):
     def starts_word(self, ids: AnyInts) -> Bools:
         """Return which ids of a sequence begin a word; special ids do.
 
-        A sequence that was cut inside a word may begin with ids that begin none.
+        After a cut inside a word, the first ids may begin no word.
         Raises ConfigError where the tokenizer has no words.
         """
         raise ConfigError(
             f"a tokenizer of kind {self.kind} does not show where words begin: "
-            "whole words are masked with "
+            "to mask whole words, give "
             "data.tokenizer = unigram, wordpiece or moses-bpe"
         )
 
@@ -197,7 +198,7 @@ class Tokenizer(ABC):
             setattr(self, key, next((names[name] for name in usual if name in names), None))
 
     def _set_roles(self, roles: Mapping[str, str], names: Mapping[str, int]) -> dict[str, str]:
-        """Assign roles to tokens by name, other than their usual ones; return these."""
+        """Assign roles to tokens by name; return the roles that differ from the usual ones."""
         changed = {
             role: name
             for role, name in roles.items()
@@ -219,7 +220,7 @@ class Tokenizer(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def serialize(self, *, is_kept: bool = False) -> bytes:
-        """Return the bytes of its ``tokenizer.json``; with ``is_kept`` always in our format."""
+        """Return the bytes of its ``tokenizer.json``; with ``is_kept``, always in our format."""
         return json.dumps(self.content(), ensure_ascii=False, indent=1).encode() + b"\n"
 
     def save(self, path: Path) -> None:
@@ -234,18 +235,18 @@ def check_masking(tokenizer: Tokenizer, name: str) -> None:
     if missing:
         raise ConfigError(
             f"{name} has no {', no '.join(missing)}, which masked objectives need: "
-            "give a file whose vocabulary has them, or train data.tokenizer = unigram, "
+            "give a file with these tokens, or train data.tokenizer = unigram, "
             "wordpiece or moses-bpe"
         )
 
 
 def is_unused(name: str) -> bool:
-    """Return whether a piece's name marks its id as free, as BERT's ``[unused0]`` does."""
+    """Return whether a piece's name marks its id as unused, like BERT's ``[unused0]``."""
     return _UNUSED.fullmatch(name) is not None
 
 
 def decode_utf8(text: bytes) -> str:
-    """Read bytes as UTF-8. Raises NotUtf8, a DataError, at the first byte that is not."""
+    """Decode UTF-8; raise NotUtf8, a DataError, at the first invalid byte."""
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -259,22 +260,22 @@ def after_newline(text: bytes, near: int) -> int:
 
 def count_characters(pieces: Sequence[bytes]) -> Ints:
     """Count the characters that begin in each piece of UTF-8, ``[V]``."""
-    # All but a continuation byte, 10xxxxxx, begin one.
+    # Every byte except a continuation byte, 10xxxxxx, begins a character.
     return np.array([len(piece.translate(None, _CONTINUATION_BYTES)) for piece in pieces], np.int64)
 
 
 class WrappedTokenizer(Tokenizer):
-    """A tokenizer around a ``vocabulary``, whose ids and properties it keeps."""
+    """A tokenizer around a ``vocabulary``, with the same ids and properties."""
 
     def __init__(self, vocabulary: Tokenizer) -> None:
         self.vocabulary = vocabulary
         for name in _KEPT:
             setattr(self, name, getattr(vocabulary, name))
-        self.marks = dict(vocabulary.marks)  # a copy that can be copied, too
+        self.marks = dict(vocabulary.marks)  # unlike a mapping proxy, a dict can be copied
 
     @abstractmethod
     def around(self, vocabulary: Tokenizer) -> Tokenizer:
-        """Return the same around another vocabulary."""
+        """Return the same wrapper around another vocabulary."""
 
     def encode(self, text: bytes) -> TokenIds:
         """Encode as the vocabulary does."""
@@ -301,9 +302,9 @@ class WrappedTokenizer(Tokenizer):
 
 
 class ExtendedTokenizer(WrappedTokenizer):
-    """A ``vocabulary`` and the ``names`` of further ids, which follow its last one.
+    """A ``vocabulary`` and the ``names`` of further ids, which follow its last id.
 
-    They are never encoded from a text, have no bytes, and are decoded as nothing.
+    A text never encodes to them; they have no bytes and decode to nothing.
     """
 
     def __init__(self, vocabulary: Tokenizer, names: Sequence[str]) -> None:
@@ -327,7 +328,7 @@ class ExtendedTokenizer(WrappedTokenizer):
         return self.vocabulary.decode(ids[ids < self.vocabulary.vocab_size])
 
     def starts_word(self, ids: AnyInts) -> Bools:
-        """Return which ids begin a word: those that were added do."""
+        """Return which ids begin a word; added ids do."""
         all_ids = np.asarray(ids)
         starts = np.ones(len(all_ids), dtype=np.bool_)
         is_text = all_ids < self.vocabulary.vocab_size
@@ -339,9 +340,7 @@ class ExtendedTokenizer(WrappedTokenizer):
         """Build from ``content``. Raises DataError, without a path, where it is damaged."""
         names = read_value(content.get("names"), list[str])
         if not names or len(set(names)) != len(names):
-            raise DataError(
-                "it is damaged: its names of further ids are none, or one is there twice"
-            )
+            raise DataError("it is damaged: its names of further ids are missing or not distinct")
         return cls(vocabulary, names)
 
     def content(self) -> dict[str, Any]:
@@ -351,7 +350,7 @@ class ExtendedTokenizer(WrappedTokenizer):
 
 
 def with_names(vocabulary: Tokenizer, names: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary with an id for each name: itself where it has them."""
+    """Return a vocabulary with an id for each name; the same vocabulary where it has them all."""
     missing = [name for name in names if name not in vocabulary.added_ids]
     return ExtendedTokenizer(vocabulary, missing) if missing else vocabulary
 
@@ -365,18 +364,18 @@ def read_value(value: Any, kind: type[Read]) -> Read:
 
 
 def read_fields(content: Any, kind: type[Read], *optional: str) -> Read:
-    """Build a dataclass of the fields of our own file, which has all but the ``optional`` ones.
+    """Build a dataclass from the fields of our own file, which may lack the ``optional`` ones.
 
-    Raises DataError, without a path, where it is damaged.
+    Raises DataError, without a path, where the file is damaged.
     """
     required = kind.__dataclass_fields__.keys() - set(optional)  # type: ignore[attr-defined]
     if not isinstance(content, dict) or required - content.keys():
-        raise DataError(f"it is damaged: it lacks one of {', '.join(sorted(required))}")
+        raise DataError(f"it is damaged: it must have {', '.join(sorted(required))}")
     return read_value(content, kind)
 
 
 def read_roles(content: Mapping[str, Any]) -> tuple[bool | None, dict[str, str]]:
-    """Return the reading of special tokens and the tokens by role, from our file."""
+    """Return ``reads_marks`` and the tokens' names by role, from our own file."""
     reads_marks: bool | None = read_value(content.get("reads_marks"), bool | None)  # type: ignore[arg-type]
     return reads_marks, read_value(content.get("roles", {}), dict[str, str])
 
@@ -387,7 +386,7 @@ _N_CODES = 0x110000
 
 
 class ByteTokenizer(Tokenizer):
-    """One id per byte, its value: any bytes at all."""
+    """One id per byte, its value; encodes any bytes."""
 
     kind = "bytes"
     vocab_size = 256
@@ -399,7 +398,7 @@ class ByteTokenizer(Tokenizer):
         self.token_characters = begins_character.astype(np.int64)
 
     def encode(self, text: bytes) -> TokenIds:
-        """Return the values of bytes."""
+        """Return the bytes' values."""
         return np.frombuffer(text, dtype=np.uint8).astype(np.int32)
 
     def _decode(self, ids: Ints) -> bytes:
@@ -410,7 +409,7 @@ class ByteTokenizer(Tokenizer):
         return min(near, len(text))
 
     def content(self) -> dict[str, Any]:
-        """Return the format alone."""
+        """Return the format and the kind; nothing else defines it."""
         return self._described()
 
 
@@ -418,8 +417,7 @@ class CharacterTokenizer(Tokenizer):
     """One id per known character of UTF-8 text; id 0 for any other.
 
     An unknown character counts as one character of one byte, so that bits per byte err upwards
-    where there are some. ``characters`` have the ids from 1 on, in their order; none is there
-    twice.
+    where a text has any. ``characters`` are distinct, and have the ids from 1 on in order.
     """
 
     kind = "characters"
@@ -436,17 +434,17 @@ class CharacterTokenizer(Tokenizer):
         self.token_characters = np.ones(self.vocab_size, dtype=np.int64)
         self._codes = _codes(_REPLACEMENT + characters)
         self._ids = np.zeros(_N_CODES, dtype=np.int32)
-        """The id of each code: an array is indexed much faster than a dictionary is asked."""
+        """The id of each code: indexing an array is much faster than looking up a dictionary."""
         self._ids[codes] = np.arange(1, self.vocab_size)
 
     @classmethod
     def train(
         cls, texts: Iterable[bytes], *, vocab_size: int | None = None
     ) -> "CharacterTokenizer":
-        """Collect the characters of texts; with ``vocab_size``, the most frequent of them.
+        """Collect the characters of texts; with ``vocab_size``, the most frequent.
 
-        ``vocab_size`` counts the unknown id. Raises NotUtf8, a DataError, at the first byte that is
-        not UTF-8.
+        ``vocab_size`` includes the unknown id. Raises NotUtf8, a DataError, at the first byte that
+        is not UTF-8.
         """
         counts: Counter[int] = Counter()
         for text in texts:
@@ -463,15 +461,15 @@ class CharacterTokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> "CharacterTokenizer":
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
-        # A lone surrogate is no text of JSON that is checked.
+        # JSON that was checked holds no lone surrogate.
         one = Annotated[str, Field(min_length=1, max_length=1)]
         characters = read_value(content.get("characters"), list[one])
         if len(set(characters)) < len(characters):
-            raise DataError("it is damaged: it has a character twice")
+            raise DataError("it is damaged: its characters are not distinct")
         return cls("".join(characters))
 
     def encode(self, text: bytes) -> TokenIds:
-        """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
+        """Encode UTF-8; raise NotUtf8, a DataError, at the first invalid byte."""
         codes = _codes(decode_utf8(text))
         return self._ids[codes]
 
@@ -492,7 +490,7 @@ class CharacterTokenizer(Tokenizer):
 def character_start(text: bytes | FileText, near: int) -> int:
     """Return the last position up to ``near`` that starts a UTF-8 sequence, in bytes.
 
-    Where four bytes in a row continue one, the bytes are not UTF-8 and ``near`` is as good.
+    Four continuation bytes in a row are not UTF-8: then it is ``near``.
     """
     if near >= len(text):
         return len(text)
@@ -508,11 +506,11 @@ def _codes(text: str) -> NDArray[np.uint32]:
 
 
 SPACE = "▁"
-"""The character that stands for a space in a piece."""
+"""The character that represents a space in a piece."""
 
 _MOST_WORDS = 1 << 18
 _MOST_CHARACTERS = 1 << 22
-"""Words, and their characters, that a cache knows before it forgets some."""
+"""The most words, and their characters, that a cache holds before it evicts some."""
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _OF_UNSPACED = re.compile(f"[{UNSPACED}]")
 _INSIDE_WORDS = _PUNCTUATION | frozenset(string.ascii_letters)
@@ -521,7 +519,7 @@ Rows = Sequence[Sequence[int]]
 
 
 class RaggedIds:
-    """Rows of ids of unequal lengths, taken by number as one sequence of ids.
+    """Rows of ids of unequal lengths, gathered by number into one sequence of ids.
 
     A row may be empty.
     """
@@ -533,7 +531,7 @@ class RaggedIds:
         self.append(rows)
 
     def append(self, rows: Rows) -> None:
-        """Add rows behind the others."""
+        """Append rows."""
         new_ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
         lengths = map(len, rows)
         new_lengths = np.fromiter(lengths, dtype=np.int64, count=len(rows))
@@ -550,13 +548,13 @@ class RaggedIds:
         return rows
 
     def lengths(self, numbers: AnyInts) -> Ints:
-        """Return how many ids each of some rows has."""
+        """Return the lengths of rows, by their numbers."""
         return self._lengths[numbers]
 
     def take(self, numbers: AnyInts) -> TokenIds:
         """Return the concatenated ids of rows ``numbers``, which may repeat."""
         lengths = self._lengths[numbers]  # [rows taken], as the next two
-        # Id i of the result is ``shift`` further on in ``_ids``, the same for a whole row.
+        # Id i of the result is at i + ``shift`` in ``_ids``, with one shift for a whole row.
         starts_in_result = np.cumsum(lengths) - lengths
         shifts = self._starts[numbers] - starts_in_result
         indices = np.arange(lengths.sum())  # [ids of the result]
@@ -571,7 +569,7 @@ Encode = Callable[[list[str]], Rows]
 class WordCache:
     """Cache of encoded words; copies start empty.
 
-    A full cache forgets the most recent words.
+    A full cache evicts the most recent words.
     """
 
     def __init__(self) -> None:
@@ -581,18 +579,18 @@ class WordCache:
         self._n_characters = 0
 
     def encode(self, words: Sequence[str], encode: Encode) -> TokenIds:
-        """Encode words that do not depend on each other; ``encode`` sees each distinct one once.
+        """Encode independent words; ``encode`` is called once for each distinct word.
 
-        Returned are the ids of all words, one after another. ``encode`` is the same in every call.
+        Returns the concatenated ids of all words. ``encode`` must be the same in every call.
         """
         return self.encode_many([words], encode)[0]
 
     def encode_many(self, texts: Sequence[Sequence[str]], encode: Encode) -> list[TokenIds]:
-        """Encode the words of several texts, as ``encode`` does those of one."""
+        """Encode the words of several texts; return the ids of each."""
         with self._lock:
             numbers = self._numbers
             n_known = len(numbers)
-            # A word that is new has the next number.
+            # A new word gets the next number.
             of_words = (numbers.setdefault(word, len(numbers)) for text in texts for word in text)
             indices = np.fromiter(of_words, dtype=np.int64, count=sum(map(len, texts)))
             new = list(islice(reversed(numbers), len(numbers) - n_known))[::-1]
@@ -606,7 +604,7 @@ class WordCache:
             bounds = ends[np.cumsum([0, *map(len, texts)])]
             ids = self._rows.take(indices)
             if len(numbers) > _MOST_WORDS or self._n_characters > _MOST_CHARACTERS:
-                # All but the first words are forgotten: frequent ones come up early.
+                # Only the first words stay: frequent words occur early.
                 words = list(islice(numbers, _MOST_WORDS // 2))
                 n_characters = np.cumsum([len(word) for word in words])
                 n_kept = int(np.searchsorted(n_characters, _MOST_CHARACTERS // 2, side="right"))
@@ -620,7 +618,7 @@ class WordCache:
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text at spaces and ends of lines, which every tokenizer takes for whitespace."""
+    """Split a text at spaces and newlines, which are whitespace to every tokenizer."""
     words = text.replace("\n", " ").split(" ")
     return [word for word in words if word]
 
@@ -628,8 +626,8 @@ def split_words(text: str) -> list[str]:
 def begins_word(piece: str) -> bool:
     """Return whether a piece begins a word for ALBERT's masks.
 
-    ``▁the``, ``,`` and ``é`` do, ``ing`` does not: besides what follows a space and punctuation, it
-    is whatever is not of letters a to z and punctuation alone.
+    ``▁the``, ``,`` and ``é`` do, ``ing`` does not. A piece begins a word after a space, as a
+    punctuation mark, or with any character other than ASCII letters and punctuation.
 
     Source: google-research/albert, ``create_pretraining_data.py``.
     """
@@ -641,8 +639,9 @@ def begins_word(piece: str) -> bool:
 def begins_any_word(piece: str) -> bool:
     """Return whether a piece begins a word, in a vocabulary of any language.
 
-    As ``begins_word``, but for letters of scripts with spaces between words, which begin none
-    inside: ``ön``, ``ская``, ``습니다``. Characters of Chinese, Japanese and Thai do.
+    Like ``begins_word``, except that letters of all scripts with spaces between words count as
+    ASCII letters do, so that ``ön``, ``ская`` and ``습니다`` begin no word. Characters of Chinese,
+    Japanese and Thai do.
     """
     if piece.isascii():
         return begins_word(piece)

@@ -35,17 +35,17 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.system.extras import extra_module
 
 NEWLINE = "\n"
-"""The word that stands for the ends of lines between two that hold text."""
+"""The word for the line ends between two lines with text."""
 
 _REPLACED = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
-# The backslash is missing: the published pattern names it without escaping it, and loses it.
+# Without the backslash, which the published pattern fails to escape, and so loses.
 _APART = re.compile(r'([-~!";?+,)(/*\[\]}{|_])\1*')
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _SPACES = re.compile(r"[^\S\n]+")
 _LINE_ENDS = re.compile(r" ?\n[ \n]*")
 
-# Printable ASCII and tabs without the ampersand of HTML's entities: what ftfy leaves as it is, but
-# for a carriage return before the end of a line.
+# Printable ASCII and tabs without the ampersand of HTML entities: ftfy changes nothing here except
+# a carriage return before a newline.
 _PLAIN = re.compile(r"([\t -%'-~]*)(\r?\n)?")
 _PLAIN_BYTES = re.compile(rb"[\t -%'-~]*\r?")
 _SPACE = re.compile(r"(?<=[a-z]) (?=[a-z])")
@@ -61,9 +61,9 @@ Words = tuple[list[str], Ints]
 
 
 def words_of(text: str) -> Iterator[Words]:
-    """Divide a text into words in lower case by the published rules, a bounded part at a time.
+    """Divide a text into lowercase words by the published rules, a bounded part at a time.
 
-    A part is a pair of ``distinct`` words and ``numbers``: its words are ``distinct[n]``, in order,
+    A part is a pair of ``distinct`` words and ``numbers``: its words, in order, are ``distinct[n]``
     for each ``n`` of ``numbers``.
 
     Raises DataError without ftfy or spaCy. Source: openai/finetune-transformer-lm,
@@ -81,22 +81,22 @@ def divide(standard: str) -> Iterator[Words]:
             continue
         hashes, numbers = np.unique(tokenizer(block).to_array([lower]), return_inverse=True)
         words = map(strings.__getitem__, hashes.tolist())
-        # An end of line has its space with it, and only whitespace has any in it.
+        # A line end keeps its space; only whitespace tokens contain whitespace.
         distinct = [NEWLINE if word.isspace() else word for word in words]
         yield distinct, numbers.reshape(-1)
 
 
 def mend(text: str) -> str:
-    """Mend a text as ``ftfy.fix_text`` does, which is called for lines that it may change.
+    """Mend a text like ``ftfy.fix_text``, which is called only for lines that it may change.
 
-    It undoes wrong encodings, writes curled quotes straight, HTML's entities as characters up to
-    the first line with a ``<``, and so on. Raises DataError without ftfy.
+    It undoes wrong encodings, straightens curled quotes, decodes HTML entities up to the first line
+    with a ``<``, and so on. Raises DataError without ftfy.
     """
     return "".join(mended for _, mended in mend_lines(text))
 
 
 def mend_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each line of a text, its end with it, and what ``mend`` makes of it."""
+    """Yield each line of a text, with its newline, and its mended form."""
     ftfy = extra_module("ftfy", _EXTRA, "spacy")
     before_tag = ftfy.TextFixerConfig(explain=False)
     after_tag = ftfy.TextFixerConfig(explain=False, unescape_html=False)
@@ -111,13 +111,13 @@ def mend_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def standardise(text: str) -> str:
-    """Set marks apart, and make whitespace single spaces and ends of lines with a space around.
+    """Set punctuation apart, and reduce whitespace to single spaces and spaced newlines.
 
-    Dashes become hyphens, an ellipsis three stops, an acute accent an apostrophe. A run of one of
-    ``-~!";?+,)(/*[]}{|_`` has a space on either side.
+    Dashes become hyphens, an ellipsis three full stops, an acute accent an apostrophe. A run of one
+    of ``-~!";?+,)(/*[]}{|_`` gets a space on either side.
     """
     apart = _APART.sub(r" \g<0> ", text.translate(_REPLACED))
-    # In this order both take time in proportion to the text.
+    # In this order both take linear time.
     spaced = _SPACES.sub(" ", apart)
     return _LINE_ENDS.sub(" \n ", spaced).strip()
 
@@ -125,8 +125,8 @@ def standardise(text: str) -> str:
 def cut(text: bytes, near: int) -> int:
     """Return a late position up to ``near`` where a cut changes no word; 0 without one.
 
-    It is before a space between two letters a to z, in a line that ftfy leaves as it is, and before
-    the first ``<``, which affects all that follows.
+    The cut is before a space between two letters a to z, in a line that ftfy does not change, and
+    before the first ``<``, which affects the rest of the text.
     """
     tag = text.find(b"<", 0, near)
     end = near if tag < 0 else tag
@@ -134,7 +134,7 @@ def cut(text: bytes, near: int) -> int:
     while (newline := text.rfind(b"\n", start, end)) >= 0:
         begin = text.rfind(b"\n", start, newline) + 1
         if begin == 0 < start:
-            # Where that line begins is not known.
+            # The beginning of that line is unknown.
             return 0
         line = text[begin:newline]
         places = [match.start() for match in _SPACE_BYTES.finditer(line)]
@@ -145,8 +145,8 @@ def cut(text: bytes, near: int) -> int:
 
 
 def _bounded_blocks(text: str) -> Iterator[str]:
-    """Cut a standardised text where no word is: at ends of lines, which are blocks of their own,
-    or in a long line between letters.
+    """Cut a standardised text between words: at newlines, which are separate blocks, or in a long
+    line between letters.
     """
     start = 0
     while len(text) - start > _BLOCK_CHARACTERS:
@@ -178,7 +178,7 @@ def _spacy() -> tuple[Any, Any, Any]:
 
 UNKNOWN = "<unk>"
 LINE_END = f"{NEWLINE}{END}"
-"""The piece of an end of line."""
+"""The piece of a line end."""
 
 Merge = tuple[str, str]
 
@@ -188,9 +188,9 @@ _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|_[a-z]+_")
 
 @dataclass(frozen=True)
 class Gpt1Vocabulary:
-    """Pieces by id, of which those that end a word end in ``</w>``, and merges in their order.
+    """Ids of pieces, which end in ``</w>`` at the end of a word, and merges in order.
 
-    ``<unk>`` is the unknown piece. Other ids that no merge makes have no text.
+    ``<unk>`` is the unknown piece. Other special pieces, which no merge makes, have no text.
     """
 
     ids: Mapping[str, int]
@@ -203,7 +203,7 @@ class Gpt1Vocabulary:
 
 
 def unmade(ids: Mapping[str, int], merges: Sequence[Merge]) -> list[str]:
-    """List the pieces that are no character, nor made by a merge."""
+    """List the pieces that are neither a character nor made by a merge."""
     made = {left + right for left, right in merges}
     return [piece for piece in ids if piece not in made and len(piece.removesuffix(END)) != 1]
 
@@ -213,16 +213,16 @@ def check_vocabulary(
 ) -> None:
     """Raise DataError where a vocabulary and merges do not belong together.
 
-    ``of`` names the vocabulary, and ``made_by`` the merges, whose lines are numbered from 2.
+    ``of`` names the vocabulary, and ``made_by`` the merges; their lines are numbered from 2.
     """
     if UNKNOWN not in ids:
-        raise DataError(f"{of} has no {UNKNOWN}, the piece for what GPT-1's vocabulary lacks")
+        raise DataError(f"{of} has no {UNKNOWN}, GPT-1's unknown piece")
     seen: set[Merge] = set()
     for number, merge in enumerate(merges, 2):
         left, right = merge
         if merge in seen or not {left, right, left + right} <= ids.keys():
             raise DataError(
-                f"{made_by}, line {number}: {left!r} and {right!r} are merged before, or need a "
+                f"{made_by}, line {number}: {left!r} and {right!r} were merged before, or need a "
                 f"piece that {of} lacks: give files that belong together"
             )
         seen.add(merge)
@@ -235,14 +235,14 @@ def check_vocabulary(
 
 
 class Gpt1Tokenizer(Tokenizer):
-    """GPT-1's BPE on the words of the published rules, in lower case.
+    """GPT-1's BPE on the lowercase words of the published rules.
 
-    An end of line between text is a word, for which the vocabulary may have ``\\n</w>``. Text that
-    the vocabulary lacks is ``<unk>``, an id for each character. Source:
+    A line end between lines of text is a word, with the piece ``\\n</w>`` where the vocabulary has
+    it. Text that the vocabulary lacks becomes ``<unk>``, an id per character. Source:
     openai/finetune-transformer-lm, ``text_utils.py``.
 
     Departure: a pair's occurrences are merged one by one, not all at once. The two differ only
-    where a merge makes a symbol that an earlier one takes, which none of the published merges does.
+    where a merge makes a symbol that an earlier merge takes; none of the published merges does so.
 
     Encoding raises DataError without ftfy or spaCy; decoding does not.
     """
@@ -258,7 +258,7 @@ class Gpt1Tokenizer(Tokenizer):
         names = {name: ids[name] for name in vocabulary.special}
         self.special_ids = tuple(sorted(names.values()))
         self._set_special(names)
-        # Without rules that divide text: words come divided.
+        # Without rules that divide text: its input is divided into words already.
         self._library = tokenizers.Tokenizer(_model(vocabulary))
         pieces = [""] * self.vocab_size
         for piece, id_ in ids.items():
@@ -280,7 +280,7 @@ class Gpt1Tokenizer(Tokenizer):
         numbers_of_words: dict[str, int] = {}
         parts = [np.empty(0, dtype=np.int32)]
         for distinct, numbers in words_of(decoded):
-            # A word that is new in the text has the next number there.
+            # A word that is new in the text gets the next number.
             in_text = [
                 numbers_of_words.setdefault(word, len(numbers_of_words)) for word in distinct
             ]
@@ -296,7 +296,7 @@ class Gpt1Tokenizer(Tokenizer):
         return "".join(texts).encode()
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut in a line that the rules leave as it is, before a space between letters."""
+        """Cut in a line that the rules do not change, before a space between letters."""
         return cut(text, near)
 
     def content(self) -> dict[str, Any]:
@@ -306,10 +306,10 @@ class Gpt1Tokenizer(Tokenizer):
 
 
 def with_normalization(vocabulary: Gpt1Vocabulary, normalization: Normalization) -> Tokenizer:
-    """Build the tokenizer of a vocabulary with the text rules of a name.
+    """Build the tokenizer of a vocabulary with named text rules.
 
-    transformers' rules, of its OpenAIGPTTokenizer: BERT's words, in lower case and without accents;
-    ends of lines are spaces.
+    ``transformers`` are the rules of its OpenAIGPTTokenizer: BERT's words, in lower case and
+    without accents; newlines are spaces.
     """
     if normalization == "published":
         return Gpt1Tokenizer(vocabulary)
@@ -329,14 +329,14 @@ def transformers_library(vocabulary: Gpt1Vocabulary) -> tokenizers.Tokenizer:
 def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization) -> Tokenizer:
     """Return the tokenizer of a file with other, named text rules.
 
-    Raises ConfigError where it is of another kind than GPT-1's.
+    Raises ConfigError where its kind is not GPT-1's.
     """
     if isinstance(tokenizer, ExtendedTokenizer):
         return tokenizer.around(renormalized(tokenizer.vocabulary, path, normalization))
     vocabulary = vocabulary_of(tokenizer)
     if vocabulary is None:
         raise ConfigError(
-            f"data.normalization = {normalization} is of GPT-1's tokenizer, and {path} is of kind "
+            f"data.normalization = {normalization} needs GPT-1's tokenizer, but {path} is of kind "
             f"{tokenizer.kind}: leave it out"
         )
     check_vocabulary(vocabulary.ids, vocabulary.merges, str(path), str(path))
@@ -344,7 +344,7 @@ def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization)
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
-    """Return the vocabulary of a tokenizer of GPT-1's kind, without added ids; None of another."""
+    """Return the vocabulary of a GPT-1 tokenizer, without added ids; None for other kinds."""
     if isinstance(tokenizer, ExtendedTokenizer):
         return vocabulary_of(tokenizer.vocabulary)
     if isinstance(tokenizer, Gpt1Tokenizer):
@@ -373,14 +373,15 @@ def train_gpt1(
     n_merges: int | None = None,
     normalization: Normalization = "published",
 ) -> Tokenizer:
-    """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows.
+    """Train ``n_merges`` merges, or the most that fit ``vocab_size``, which includes every id.
 
-    Ids, in the published order: ``<unk>``, characters, each again where it ends a word, the results
-    of the merges, and, by the published rules, the end of a line. Short texts may hold fewer
+    Ids, in the published order: ``<unk>``, characters, their forms at the end of a word, the
+    results of the merges, and, with the published rules, the line end. Short texts may give fewer
     merges.
 
-    Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a
-    text is not UTF-8; DataError where there is no text, or ftfy or spaCy is missing.
+    Raises ConfigError where ``vocab_size`` is too small for the text's characters; NotUtf8, a
+    DataError, where a text is not UTF-8; DataError where there is no text, or ftfy or spaCy is
+    missing.
     """
     if normalization == "published":
         words: Counter[str] = Counter()
@@ -392,7 +393,7 @@ def train_gpt1(
         nothing = Gpt1Vocabulary({UNKNOWN: 0}, ())
         words = count_words(texts, transformers_library(nothing))
         last = []
-    # It is whitespace, of which no piece of a word has any.
+    # The line end is whitespace, which no piece of a word contains.
     words = Counter({word: count for word, count in words.items() if word != NEWLINE})
     trained = train_ended(words, GPT1, 1 + len(last), vocab_size, n_merges)
     pieces = (UNKNOWN, *trained.pieces, *last)
@@ -410,11 +411,11 @@ Files = tuple[Path, Path]
 
 
 def find_pair(path: Path) -> Files | None:
-    """Find a vocabulary and its merges by the name of either, or of a folder of theirs.
+    """Find a vocabulary and its merges by the path of either file, or of their folder.
 
-    They are ``encoder_bpe_N.json`` and ``vocab_N.bpe``, as GPT-1's were released, of which a folder
-    may have one pair, or else ``vocab.json`` and ``merges.txt``, GPT-2's or GPT-1's. None where
-    there is no file of these names. Raises DataError where one is without the other.
+    They are ``encoder_bpe_N.json`` and ``vocab_N.bpe``, GPT-1's released names, or else
+    ``vocab.json`` and ``merges.txt``, GPT-2's or GPT-1's. None without files of these names. Raises
+    DataError where one file lacks the other, or a folder has several of GPT-1's released pairs.
     """
     folder = path if path.is_dir() else path.parent
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
@@ -432,8 +433,8 @@ def find_pair(path: Path) -> Files | None:
     for file, other in ((vocabulary, merges), (merges, vocabulary)):
         if file.is_file() and not other.is_file():
             raise DataError(
-                f"{file} is without {other.name}: a vocabulary and its merges belong together, put "
-                "both into one folder"
+                f"{file} lacks {other.name} next to it: put a vocabulary and its merges into one "
+                "folder"
             )
     return vocabulary, merges
 
@@ -441,12 +442,12 @@ def find_pair(path: Path) -> Files | None:
 def read_pair(files: Files) -> Tokenizer:
     """Read a vocabulary and its merges: GPT-1's, with the published text rules, or GPT-2's.
 
-    Raises DataError where they are not that: one is damaged, with its line, GPT-1's merges are of
-    another version, or the two do not belong together.
+    Raises DataError where a file is damaged, with its line, where GPT-1's merges have another
+    version, or where the two do not belong together.
     """
     vocabulary, merges = files
     ids = read_ids(vocabulary)
-    # Of GPT-1's words, unlike GPT-2's, the last pieces end in a mark.
+    # In GPT-1's vocabulary, unlike GPT-2's, a word's last piece ends in a mark.
     ends_words = 4 * sum(piece.endswith(END) for piece in ids) > len(ids)
     if not ends_words and _number(vocabulary.name) is None:
         return SubwordTokenizer.read_merges(vocabulary, merges)
@@ -464,8 +465,8 @@ def _read_merges(path: Path) -> Iterator[Merge]:
     first, *lines = read_text(path).removeprefix("\ufeff").rstrip("\r\n").split("\n")
     if first.rstrip("\r") != _VERSION_LINE:
         raise DataError(
-            f"{path}, line 1: {first[:60]!r} is not {_VERSION_LINE!r}: GPT-1's merges are of that "
-            "version, and no other is read"
+            f"{path}, line 1: {first[:60]!r} is not {_VERSION_LINE!r}, the only version of GPT-1's "
+            "merges that can be read"
         )
     for number, line in enumerate(lines, 2):
         yield parse_merge(path, number, line)
@@ -477,16 +478,16 @@ Parts = tuple[str, ...]
 def count_differences(
     vocabulary: Gpt1Vocabulary, text: bytes
 ) -> tuple[dict[str, dict[str, int]], int, int, Counter[tuple[Parts, Parts]]]:
-    """Count what the published rules and transformers' make of a text.
+    """Count the differences between the published rules and transformers' on a text.
 
-    Returned are the tokens by each of the rules, with those that are unknown or stand for ends of
-    lines, which transformers' rules do not have; the words that whitespace divides, of which a line
-    in which ftfy changes their number is one; those of which the two make other words; and the
-    published words that became others by transformers' rules, with their counts.
+    Returns, by rules, the numbers of tokens, of unknown tokens and of line ends (none by
+    transformers' rules); the number of whitespace-separated words, where a line in which ftfy
+    changes that number counts as one word; the number of words that the two rules treat
+    differently; and counts of the published words with their replacements by transformers' rules.
 
-    Raises DataError without ftfy or spaCy, or UTF-8.
+    Raises DataError without ftfy or spaCy, and where the text is not UTF-8.
     """
-    # Words that whitespace divides, each as it is written and as ftfy mends it.
+    # Whitespace-separated words, raw and as ftfy mends them.
     pairs: Counter[tuple[str, str]] = Counter()
     for line, mended in mend_lines(decode_utf8(text)):
         written, corrected = line.split(), mended.split()

@@ -13,14 +13,15 @@ from sublayer.data.tokenizers.word_bpe import NO_RULES, SplitWords, WordBpeToken
 from sublayer.errors import ConfigError, DataError
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
-"""The special ids, in order: fairseq's dictionary, whose first id is unused, and masking's."""
+"""The special ids in order: those of fairseq's dictionary, the first unused, and of masking."""
 
 
 class MosesTokenizer(WordBpeTokenizer):
-    """BPE with end-of-word pieces on Moses tokens, line by line; lower case alone.
+    """BPE with end-of-word pieces on lowercase Moses tokens, line by line.
 
-    Punctuation is normalised and divided from words by Moses' rules for English, without escapes;
-    with the rule ``keep_accents`` it is divided alone, without ``lowercase`` capitals stay.
+    Punctuation is normalised and split from words by Moses' rules for English, without escapes.
+    With the rule ``keep_accents`` it is only split, not normalised; without ``lowercase``, capitals
+    stay.
     Source: Lu et al. 2019, as released (zhuohan123/macaron-net, ``bert``).
 
     Training and encoding raise ConfigError without sacremoses; decoding does not.
@@ -32,7 +33,7 @@ class MosesTokenizer(WordBpeTokenizer):
 
     @classmethod
     def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
-        """Return what splits a text into the words of its lines."""
+        """Return the function that splits a text into the words of its lines."""
         keeps, lowers = rules.get("keep_accents", False), rules.get("lowercase", True)
         moses = Moses("en", normalizes=not keeps, lowers=lowers)
         return lambda text: [moses.tokens(line) for line in text.split("\n")]
@@ -41,11 +42,11 @@ class MosesTokenizer(WordBpeTokenizer):
 class Moses:
     """Moses' rules for a language: tokenize a line, and undo it.
 
-    ``normalizes`` first makes punctuation plain and, as Moses' ``remove-non-printing-char.perl``, a
-    space of each character that cannot be printed; ``divides_hyphens`` takes ``a-b`` apart
-    (tokenizer.perl's ``-a``); ``escapes`` writes what Moses reserves as entities, ``&`` as
-    ``&amp;`` (tokenizer.perl without ``-no-escape``), which ``join`` undoes; ``lowers`` gives lower
-    case. ASCII's control characters are dropped in any case.
+    ``normalizes`` first normalises punctuation and, like Moses' ``remove-non-printing-char.perl``,
+    replaces each non-printing character by a space; ``divides_hyphens`` splits ``a-b``
+    (tokenizer.perl's ``-a``); ``escapes`` writes Moses' reserved characters as entities, ``&`` as
+    ``&amp;`` (tokenizer.perl without ``-no-escape``), which ``join`` undoes; ``lowers`` lowercases.
+    ASCII control characters are always dropped.
 
     Raises ConfigError without sacremoses.
     """
@@ -77,8 +78,8 @@ class Moses:
         if self._normalizer is not None:
             line = self._normalizer.normalize(line)
             if not (line.isascii() and line.isprintable()):
-                # Unicode's categories C: controls, marks of format such as the soft hyphen,
-                # surrogates, private use, and unassigned ones.
+                # Unicode's categories C: controls, format characters such as the soft hyphen,
+                # surrogates, private use, and unassigned characters.
                 line = "".join(" " if category(char).startswith("C") else char for char in line)
         divided: str = self._tokenizer.tokenize(
             line,
@@ -89,7 +90,7 @@ class Moses:
         return (divided.lower() if self._lowers else divided).split()
 
     def join(self, tokens: Iterable[str]) -> str:
-        """Detokenize: join tokens as they are written."""
+        """Detokenize: join tokens into ordinary text."""
         joined: str = self._detokenizer.detokenize(list(tokens), unescape=self._escapes)
         return joined
 
@@ -104,14 +105,15 @@ class LanguageRules:
     language: str
     """Its code, such as ``de``: Moses' rules differ by language."""
     moses: MosesRule = "none"
-    """``none``: words stand between spaces. ``tokenize``: Moses' tokenizer divides them;
-    ``normalize``: after punctuation was made plain and what cannot be printed dropped."""
+    """``none``: words are separated by spaces. ``tokenize``: by Moses' tokenizer. ``normalize``: by
+    Moses' tokenizer, after normalising punctuation and replacing non-printing characters by
+    spaces."""
     divides_hyphens: bool = False
-    """True where Moses' tokenizer takes ``a-b`` apart; without it of no effect."""
+    """True where Moses' tokenizer splits ``a-b``; no effect without it."""
     lowers: bool = False
-    """True where text becomes lower case; no rule undoes that."""
+    """True where text is lowercased, which is never undone."""
     escapes: bool = False
-    """True where Moses' tokenizer writes ``&amp;`` for ``&``; without it of no effect."""
+    """True where Moses' tokenizer writes ``&`` as ``&amp;``; no effect without it."""
 
     def words(self, line: str) -> list[str]:
         """Split a line into words; raise ConfigError where Moses' rules are not installed."""
@@ -120,14 +122,14 @@ class LanguageRules:
         return (line.lower() if self.lowers else line).split()
 
     def text(self, words: Iterable[str]) -> str:
-        """Detokenize: join words as they are written, or by spaces where no rule divided them.
+        """Detokenize: join words into ordinary text, or by spaces without Moses' rules.
 
         Raises ConfigError as ``words`` does.
         """
         return " ".join(words) if self._moses is None else self._moses.join(words)
 
     def content(self) -> dict[str, Any]:
-        """Return all that defines it, as JSON: ``escapes`` where it is so, as it came later."""
+        """Return the rules as JSON; ``escapes``, a later field, only where it is true."""
         content = asdict(self)
         if not self.escapes:
             del content["escapes"]
@@ -138,9 +140,7 @@ class LanguageRules:
         """Build from ``content``; raise DataError, without a path, where it is damaged or newer."""
         rules = read_fields(content, cls, "escapes")
         if content.keys() - cls.__dataclass_fields__.keys():
-            raise DataError(
-                "the rules of a language have a field that is unknown: update the program"
-            )
+            raise DataError("the rules of a language have an unknown field: update the program")
         return rules
 
     @cached_property
@@ -160,23 +160,22 @@ KIND = "bilingual"
 
 
 class BilingualTokenizer(WrappedTokenizer):
-    """Lines of either language to ids by one joint ``vocabulary``, and ids of the second to text.
+    """Tokenizer of two languages with one joint ``vocabulary``; decodes the second.
 
-    ``encode`` and ``decode`` are of text whose words are divided by spaces; ``encode_source``,
-    ``encode_target`` and ``write`` are of text as people write it. Where the vocabulary has no
-    padding, its ``<s>`` pads, which occurs in no text: padding is masked in the input, and never
-    written.
+    ``encode`` and ``decode`` take and give words separated by spaces; ``encode_source``,
+    ``encode_target`` and ``write`` take and give ordinary text. A vocabulary without padding pads
+    with ``<s>``, which occurs in no text: padding is masked in the input, and never written.
 
-    Raises ConfigError where the vocabulary has no end of a text, or neither padding nor ``<s>``.
+    Raises ConfigError where the vocabulary has no end of text, or neither padding nor ``<s>``.
     """
 
     def __init__(self, vocabulary: Tokenizer, source: LanguageRules, target: LanguageRules) -> None:
         pad_id = vocabulary.cls_id if vocabulary.pad_id is None else vocabulary.pad_id
         if vocabulary.sep_id is None or pad_id is None:
             raise ConfigError(
-                f"the tokenizer, of kind {vocabulary.kind}, has no end of a text or no padding, "
+                f"the tokenizer, of kind {vocabulary.kind}, has no end of text or no padding, "
                 "which translation needs: give data.tokenizer = word-bpe or unigram, "
-                "or a file whose vocabulary has </s> and <pad> or <s>"
+                "or a file with </s> and <pad> or <s>"
             )
         super().__init__(vocabulary)
         self.kind = KIND
@@ -186,15 +185,15 @@ class BilingualTokenizer(WrappedTokenizer):
         self.target = target
 
     def around(self, vocabulary: Tokenizer) -> Tokenizer:
-        """Return another vocabulary with the rules of the same languages."""
+        """Return another vocabulary with the same languages' rules."""
         return BilingualTokenizer(vocabulary, self.source, self.target)
 
     def encode_source(self, lines: Iterable[str]) -> list[TokenIds]:
-        """Encode lines of the first language, as people write it."""
+        """Encode lines of ordinary text in the first language."""
         return self.encode_many(_word_texts(self.source, lines))
 
     def encode_target(self, lines: Iterable[str]) -> list[TokenIds]:
-        """Encode lines of the second language, as people write it."""
+        """Encode lines of ordinary text in the second language."""
         return self.encode_targets(_word_texts(self.target, lines))
 
     def words(self, ids: Ids) -> list[str]:

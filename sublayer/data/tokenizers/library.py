@@ -15,7 +15,7 @@ from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import check_typed, parse_json, read_bytes
 
 MAX_BYTES = 128 << 20
-"""Of a tokenizer's file; the largest that are published have 33 MiB."""
+"""The most bytes of a tokenizer's file; the largest published files have 33 MiB."""
 
 _SPARE_IDS = 1 << 16
 
@@ -23,9 +23,9 @@ Built = TypeVar("Built")
 
 
 def read_file(path: Path) -> bytes:
-    """Read a tokenizer's file; raise DataError where it is unreadable or too large to be one."""
+    """Read a tokenizer's file; raise DataError where it is unreadable or implausibly large."""
     if path.exists() and not path.is_file():
-        raise DataError(f"{path} is not a file: name a tokenizer's")
+        raise DataError(f"{path} is not a file: name a tokenizer's file")
     try:
         data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
     except FileNotFoundError as error:
@@ -47,15 +47,15 @@ def parse_merge(path: Path, number: int, line: str) -> tuple[str, str]:
     pair = line.strip("\r ").split(" ")
     if len(pair) != 2 or not all(pair):
         raise DataError(
-            f"{path}, line {number}: {line[:60]!r} is not a merge: two pieces divided by a space"
+            f"{path}, line {number}: {line[:60]!r} is not a merge: two pieces separated by a space"
         )
     return pair[0], pair[1]
 
 
 def read_library(data: bytes, name: str) -> tokenizers.Tokenizer:
-    """Load the bytes of a ``tokenizer.json``; raise DataError, with ``name``, if they are not."""
+    """Load the bytes of a ``tokenizer.json``; raise DataError, with ``name``, for other bytes."""
     data = data.removeprefix(b"\xef\xbb\xbf")
-    what = f"{name} is not a tokenizer that the tokenizers library reads"
+    what = f"{name} is not a tokenizer of the tokenizers library"
     try_file("tokenizers", data, what)
     return call_library(lambda: tokenizers.Tokenizer.from_str(data.decode()), what)
 
@@ -67,28 +67,28 @@ def library_of(content: dict[str, Any], name: str) -> tokenizers.Tokenizer:
 
 
 def read_ids(path: Path) -> dict[str, int]:
-    """Read a ``vocab.json``, an object of pieces and their ids; raise DataError otherwise.
+    """Read a ``vocab.json``, a JSON object of pieces and ids; raise DataError for anything else.
 
-    Ids are distinct, from 0 on, and may have gaps, but not so many that they ask for memory beyond
-    reason: twice the pieces and 65,536 more at most.
+    Ids are distinct, from 0 on, and may have gaps, but stay below twice the number of pieces plus
+    65,536, to bound the memory.
     """
     return check_ids(parse_json(read_file(path), str(path), DataError), str(path))
 
 
 def check_ids(ids: Any, of: str) -> dict[str, int]:
-    """Return pieces and their ids; raise DataError, with ``of``, where they are not as in a file.
+    """Return pieces and their ids; raise DataError, with ``of``, where they are invalid.
 
     See ``read_ids``.
     """
     read = check_typed(ids, dict[str, Annotated[int, Field(ge=0)]], of, DataError)
     limit = 2 * len(read) + _SPARE_IDS
     if not read:
-        raise DataError(f"{of} is damaged: it has no piece")
+        raise DataError(f"{of} is damaged: it has no pieces")
     owners: dict[int, str] = {}
     for piece, id_ in read.items():
         if id_ >= limit or owners.setdefault(id_, piece) != piece:
             raise DataError(
-                f"{of} is damaged: {piece[:60]!r} has the id {id_}, and its {len(read):,} pieces "
+                f"{of} is damaged: {piece[:60]!r} has the id {id_}, but its {len(read):,} pieces "
                 f"need distinct ids below {limit:,}"
             )
     return read
@@ -99,8 +99,8 @@ def call_library(call: Callable[[], Built], what: str) -> Built:
     try:
         return call()
     except BaseException as error:
-        # The library raises Exception itself, and its panics are no Exception: no narrower clause
-        # catches them.
+        # The library raises plain Exception, and its panics derive from BaseException alone: no
+        # narrower clause catches both.
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         text = str(error).strip() or "it gives no reason"

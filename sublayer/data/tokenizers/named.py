@@ -55,22 +55,22 @@ from sublayer.system.stages import note
 __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 
 DEFAULT_SIZES = {"bpe": 8192, "unigram": 30_000, "wordpiece": 30_000, "word-bpe": 10_000}
-"""Default vocabulary sizes of trained tokenizers, as GPT-2's, ALBERT's, BERT's and fairseq's."""
+"""Default vocabulary sizes of trained tokenizers."""
 
 DEFAULT_MERGES = {"moses-bpe": 32_640, GPT1: 40_000}
-"""Merges where the recipe names no size: as Macaron BERT and GPT-1 were released."""
+"""Default numbers of merges, as in the releases of Macaron BERT and GPT-1."""
 
 _RULES = {"moses-bpe": "printable", GPT1: "1"}
-"""Changes whenever equal texts would give a kind of tokenizer other words."""
+"""Versions of text rules, which change whenever a kind would divide a text into other words."""
 
 _BESIDE = ("config.json", *FILES)
 _CLOSED = ("BertTokenizer", "AlbertTokenizer", "T5Tokenizer")
-"""Classes whose end closes a text, and stands between no documents."""
+"""Classes with an end that closes each text and does not separate documents."""
 _MOVED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Nllb", "Pegasus")
-"""Classes that put tokens of their own before the pieces of a SentencePiece model."""
+"""Classes that insert their own tokens before the pieces of a SentencePiece model."""
 
 _TRAINED = (("BPE", (END,)), ("BPE", (UNKNOWN,)), ("WordPiece", SPECIALS))
-"""Models and special tokens of vocabularies that are trained here: bpe, gpt1-bpe, wordpiece."""
+"""Models and special tokens of vocabularies trained here: bpe, gpt1-bpe, wordpiece."""
 
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
@@ -86,29 +86,29 @@ def train_tokenizer(
     sentinels: int = 0,
     normalization: Normalization | None = None,
 ) -> Tokenizer:
-    """Train or build a tokenizer of a kind from texts, which are of a training split.
+    """Train or build a tokenizer of a kind from the texts of a training split.
 
     Kinds: bytes, characters, bpe, unigram, wordpiece, moses-bpe, word-bpe, gpt1-bpe. ``vocab_size``
-    counts every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and
-    wordpiece, what 32,640 merges make for moses-bpe and 40,000 for gpt1-bpe, and every character
-    for characters. ``merges`` counts those of word-bpe, moses-bpe and gpt1-bpe instead, where no
-    size is given. ``keep_accents`` and ``lowercase`` are of unigram, wordpiece and moses-bpe, where
-    None means as published: ALBERT's and BERT's strip marks and lower capitals, Macaron BERT's
-    makes punctuation plain and lowers them, T5's, with ``sentinels``, which other kinds do not
-    have, does neither. Other kinds ignore both. ``normalization`` names the text rules of gpt1-bpe,
-    the published ones unless set.
+    includes every id; the default is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and
+    wordpiece, the size from 32,640 merges for moses-bpe and from 40,000 for gpt1-bpe, and every
+    character for characters. ``merges`` replaces ``vocab_size`` for word-bpe, moses-bpe and
+    gpt1-bpe. ``keep_accents`` and ``lowercase`` apply to unigram, wordpiece and moses-bpe, with
+    None for the published rules: ALBERT's and BERT's strip accents and lowercase, Macaron BERT's
+    normalise punctuation and lowercase, T5's, used with ``sentinels``, do neither. Other kinds
+    ignore both. Only unigram takes ``sentinels``. ``normalization`` names the text rules of
+    gpt1-bpe, by default the published ones.
 
-    Raises ConfigError for an unknown kind, a size that is too small or a library that is not
-    installed; DataError for texts that are not UTF-8 where the kind is neither bytes nor bpe, and
-    where unigram, wordpiece, moses-bpe, word-bpe or gpt1-bpe find no text.
+    Raises ConfigError for an unknown kind, too small a size or a missing library; DataError for
+    texts that are not UTF-8 where the kind is neither bytes nor bpe, and where unigram, wordpiece,
+    moses-bpe, word-bpe or gpt1-bpe find no text.
     """
     if sentinels and kind != "unigram":
         raise ConfigError(
-            f"data.sentinels = {sentinels} needs data.tokenizer = unigram, it is {kind!r}"
+            f"data.sentinels = {sentinels} needs data.tokenizer = unigram, not {kind!r}"
         )
     if normalization is not None and kind != GPT1:
         raise ConfigError(
-            f"data.normalization = {normalization} needs data.tokenizer = {GPT1}, it is {kind!r}"
+            f"data.normalization = {normalization} needs data.tokenizer = {GPT1}, not {kind!r}"
         )
     size = vocab_size or DEFAULT_SIZES.get(kind, 0)
     n_merges = DEFAULT_MERGES.get(kind) if merges is None else merges
@@ -137,13 +137,13 @@ def train_tokenizer(
     }
     if kind not in trainers:
         raise ConfigError(
-            f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(TOKENIZERS)}"
+            f"data.tokenizer = {kind!r} cannot be trained: give one of {', '.join(TOKENIZERS)}"
         )
     return trainers[kind]()
 
 
 def trainer_version(kind: str) -> str:
-    """Return the versions of what trains a kind: others may train other ones."""
+    """Return the versions of a kind's trainer and rules: other versions may train another one."""
     libraries = {
         "unigram": ("sentencepiece",),
         "moses-bpe": ("sacremoses",),
@@ -160,33 +160,32 @@ def load_tokenizer(
     normalization: Normalization | None = None,
     special_tokens: SpecialTokens | Literal["file"] | None = None,
 ) -> Tokenizer:
-    """Read a tokenizer: a file, or a folder that has one.
+    """Read a tokenizer from a file, or from a folder that has one.
 
-    A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's, a SentencePiece
-    ``.model``, BERT's ``vocab.txt``, subword-nmt's or fastBPE's codes, with the ids of fairseq's
-    dictionary where one is beside them (``dict.txt``, ``dict.LANGUAGE.txt``), or either of two that
-    belong together: GPT-1's ``encoder_bpe_40000.json`` and ``vocab_40000.bpe``, or GPT-2's original
-    ``vocab.json`` and ``merges.txt``, which GPT-1's has too. A folder may have these; where it has
-    ALBERT's ``spiece.model`` and the library's copy of it, the original is read; and Marian's
-    ``source.spm``, ``target.spm`` and ``vocab.json`` before any other. ``sentinels`` are added to a
-    ``.model`` that has none. ``normalization`` replaces the text rules of a tokenizer of GPT-1's
-    kind; without it those of its own files are the published ones.
+    A file is a ``tokenizer.json``, ours or the ``tokenizers`` library's; a SentencePiece
+    ``.model``; BERT's ``vocab.txt``; subword-nmt's or fastBPE's codes, with the ids of fairseq's
+    dictionary if one is next to them (``dict.txt``, ``dict.LANGUAGE.txt``); or either file of a
+    pair: GPT-1's ``encoder_bpe_40000.json`` and ``vocab_40000.bpe``, or the ``vocab.json`` and
+    ``merges.txt`` of GPT-2 or GPT-1. A folder may have any of these. Marian's ``source.spm``,
+    ``target.spm`` and ``vocab.json`` take precedence, and ALBERT's ``spiece.model`` over the
+    library's copy of it. ``sentinels`` are added to a ``.model`` without any. ``normalization``
+    replaces the text rules of a GPT-1 tokenizer, by default the published ones.
 
-    ``special_tokens`` says how marks of special tokens in a text are read. With ``file``, where the
-    file is none of ours, the files beside it decide that, the added tokens and the text rules, as
-    they do in transformers' class: marks are tokens unless ``split_special_tokens`` is true. None:
-    as our own file says it, else text.
+    ``special_tokens`` decides how names of special tokens in a text are read. With ``file``, and a
+    file that is not ours, the files next to it decide this, the added tokens and the text rules, as
+    in transformers' class: names are tokens unless ``split_special_tokens`` is true. None: as our
+    own file states, else text.
 
-    Raises DataError where there is none, it is malformed, or a folder has several of which none is
-    known by its name; ConfigError where ``sentinels`` is not 0 and it has others, and where
+    Raises DataError where there is no tokenizer, it is malformed, or a folder has several without a
+    known name; ConfigError where ``sentinels`` is neither 0 nor its own number, and where
     ``normalization`` is given for a tokenizer of another kind.
     """
     tokenizer = _loaded(path, sentinels)
     n_sentinels = len(tokenizer.sentinel_ids)
     if sentinels not in (0, n_sentinels):
         raise ConfigError(
-            f"data.sentinels = {sentinels} are added to a SentencePiece .model without any, and "
-            f"{path}, which has {n_sentinels}, is none: give data.sentinels = 0"
+            f"data.sentinels = {sentinels} needs a SentencePiece .model without sentinels, but "
+            f"{path} is another file or has {n_sentinels} sentinels: give data.sentinels = 0"
         )
     if normalization is not None:
         tokenizer = renormalized(tokenizer, path, normalization)
@@ -200,7 +199,7 @@ def load_tokenizer(
 def is_former(tokenizer: Tokenizer, path: Path) -> bool:
     """Return whether a tokenizer was read by an earlier version from a file unchanged since.
 
-    It took marks of special tokens for text, and some files' rules from their pieces.
+    That version read names of special tokens as text, and took some files' rules from their pieces.
     """
     if isinstance(tokenizer, WrappedTokenizer):
         return is_former(tokenizer.vocabulary, path)
@@ -211,7 +210,7 @@ def is_former(tokenizer: Tokenizer, path: Path) -> bool:
     except (ConfigError, DataError):
         return False
     if _is_ours(path, now):
-        return False  # such a file was read as it is now
+        return False  # our own files were read the same way
     if isinstance(tokenizer, UnigramTokenizer) and isinstance(now, UnigramTokenizer):
         return tokenizer.model == now.model
     if isinstance(tokenizer, SubwordTokenizer) and isinstance(now, SubwordTokenizer):
@@ -220,9 +219,9 @@ def is_former(tokenizer: Tokenizer, path: Path) -> bool:
 
 
 def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> Tokenizer:
-    """Return a tokenizer that reads special tokens in a text as tokens, or as text.
+    """Return a tokenizer that reads names of special tokens in a text as tokens, or as text.
 
-    Raises ConfigError where it has no special tokens that a text may name.
+    Raises ConfigError where it has no special tokens that a text could name.
     """
     reads_marks = special_tokens == "tokens"
     if tokenizer.reads_marks is reads_marks:
@@ -248,7 +247,7 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
         added = tuple(token["content"] for token in content["added_tokens"])
         ids = [token["id"] for token in content["added_tokens"]]
         is_plain = content["post_processor"] is None and ids == list(range(len(added)))
-        # It was trained here, without further settings.
+        # A tokenizer trained here, without further settings.
         if is_plain and (content["model"]["type"], added) in _TRAINED:
             return not any((path.parent / name).is_file() for name in _BESIDE)
     data = read_file(path)
@@ -259,7 +258,7 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
 
 
 def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
-    """Return a tokenizer with special tokens, added tokens and rules of a folder's files."""
+    """Return a tokenizer with the special tokens, added tokens and rules of a folder's files."""
     if isinstance(tokenizer, UnigramTokenizer):
         files = read_token_files(folder)
         read = tokenizer.replaced(
@@ -274,7 +273,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     in_file = content["added_tokens"] if has_file else []
     files = read_token_files(folder, in_file, tokenizer.file_padding)
     kind = content["model"]["type"]
-    # The rules of its class in transformers.
+    # Rules, as in its class of transformers.
     if files.class_name == "BertTokenizer" and kind == "WordPiece":
         rules: dict[str, Any] = {
             "type": "BertNormalizer",
@@ -289,7 +288,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
             if normalizer.get(name, rules[name]) != rules[name]:
                 note(
                     f"{name} = {rules[name]} in {folder}, as transformers' BertTokenizer reads it, "
-                    f"though its tokenizer.json has {name} = {normalizer[name]}"
+                    f"overrides {name} = {normalizer[name]} of its tokenizer.json"
                 )
                 break
         content = {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
@@ -303,10 +302,10 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
         model |= {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
         model |= {"byte_fallback": False, "ignore_merges": False}
         content = {**content, "normalizer": None, "pre_tokenizer": rules, "model": model}
-    # The tokens of its files, and of its class.
+    # Tokens, from its files and its class.
     text = json.dumps(content if files.defaults is None else {**content, "added_tokens": []})
     library = call_library(
-        lambda: tokenizers.Tokenizer.from_str(text), f"{folder} has no tokenizer that can be read"
+        lambda: tokenizers.Tokenizer.from_str(text), f"{folder} has no readable tokenizer"
     )
     defaults = [name for name in files.defaults or () if library.token_to_id(name) is not None]
     tokens = [*files.tokens, *map(AddedToken, defaults)]
@@ -317,7 +316,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
 
 
 def _roles(files: TokenFiles) -> dict[str, str]:
-    """Return the roles that files give to tokens, without an end that closes a text, as BERT's."""
+    """Return the roles that files give to tokens, without an end that closes a text."""
     roles = dict(files.roles)
     if "mask_id" in roles or files.class_name in _CLOSED:
         roles.pop("end_id", None)
@@ -328,9 +327,9 @@ def _check_ids(ids: Mapping[str, int], files: TokenFiles, folder: Path) -> None:
     for content, id_ in files.ids.items():
         if ids.get(content, id_) != id_:
             raise DataError(
-                f"{folder}: {content[:60]!r} has the id {id_} by its files, and {ids[content]} "
-                "behind the vocabulary: ids without tokens lie between; save the tokenizer again "
-                "with transformers"
+                f"{folder}: {content[:60]!r} has the id {id_} by its files, but {ids[content]} "
+                "after the vocabulary, since ids between them have no tokens: save the tokenizer "
+                "again with transformers"
             )
 
 
@@ -351,16 +350,16 @@ def _loaded(path: Path, sentinels: int) -> Tokenizer:
         name = read_token_files(folder).class_name
         if file.suffix == ".model" and name.removesuffix("Tokenizer") in _MOVED:
             raise DataError(
-                f"{folder}: transformers' {name} has other ids than its {file.name}: write its "
-                f"tokenizer.json into the folder, with transformers: {name}.from_pretrained("
+                f"{folder}: the ids of transformers' {name} differ from those of its {file.name}: "
+                f"write its tokenizer.json with transformers: {name}.from_pretrained("
                 f"{str(folder)!r}).save_pretrained({str(folder)!r})"
             )
         tokenizer = _loaded(file, sentinels)
         original = folder / "spiece.model"
         is_copy = tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer)
         if is_copy and original.is_file():
-            # The library's copy differs in few numbers; a model with ids of its own beyond the
-            # original's has no other.
+            # The library's copy differs in a few numbers' pieces; it is read only for ids beyond
+            # the original's.
             n_sentinels = len(tokenizer.sentinel_ids)
             published = UnigramTokenizer.read(original, sentinels=n_sentinels, class_name=name)
             if (published.vocab_size, published.sentinel_ids) == (
@@ -387,12 +386,12 @@ def _loaded(path: Path, sentinels: int) -> Tokenizer:
     try:
         return SubwordTokenizer.from_bytes(data, path)
     except DataError:
-        _parsed(data, path)  # of a file that is no JSON at all the library says less
+        _parsed(data, path)  # for a file that is not JSON, this error says more
         raise
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Return whether a folder holds a tokenizer's published files and no model of ours."""
+    """Return whether a folder holds a tokenizer's published files, and is not our model folder."""
     if not folder.is_dir() or (folder / "config.json").is_file():
         return False
     if has_paired_models(folder) or _tokenizer_file(folder) is not None:
@@ -420,7 +419,7 @@ def _parsed(data: bytes, path: Path) -> dict[str, Any]:
 def _own(content: dict[str, Any], path: Path) -> Tokenizer:
     if content.get("version") != VERSION:
         raise DataError(
-            f"{path} is of version {content.get('version')!r}, this program reads {VERSION}: "
+            f"{path} has version {content.get('version')!r}, but this program reads {VERSION}: "
             "update it"
         )
     kind = content.get("kind")
@@ -438,7 +437,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
     }
     read = readers.get(str(kind))
     if read is None:
-        raise DataError(f"{path}: its kind is unknown: it is damaged, or of a newer version")
+        raise DataError(f"{path}: its kind is unknown: the file is damaged or from a newer version")
     try:
         return read(content)
     except DataError as error:

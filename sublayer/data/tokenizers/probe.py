@@ -13,7 +13,7 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, content_key, replacing
 from sublayer.system.processes import python_command
 
-VERSION = 2  # changes whenever files would be probed otherwise
+VERSION = 2  # increased whenever the probe changes
 _BYTES = 512 << 20
 _SENTENCES = [
     "The quick brown fox's 12,345.60 jumps\tover\r\n\r\n  the lazy dogs; they'd (all) seen it!",
@@ -22,7 +22,7 @@ _SENTENCES = [
     "<s> </s> <unk> <pad> <mask> [CLS] [SEP] [MASK] [UNK] <|endoftext|> <0x0A> ▁ Ġ ## @@ </w> {} $",
     "".join(map(chr, range(0x20, 0x250))),
 ]
-# Runs of one kind of character find patterns whose time grows as a power of the length.
+# Runs of one kind of character reveal patterns with superlinear time.
 _RUNS = ("a", " ", "0", "\n", ".", "é", "中", "a ", "a1", "'s", "\U000f0000")
 _TEXTS = [*_SENTENCES, *(run * n for run in _RUNS for n in (48, 4096)), "a" * 32768, " " * 32768]
 Probed = tuple[list[str], Callable[..., Any], Callable[..., str], int]
@@ -33,11 +33,11 @@ def try_file(library: str, data: bytes, what: str) -> None:
     """Load a file by ``tokenizers`` or ``sentencepiece`` and encode texts, in a child process.
 
     Content that passed is recorded in the cache folder and not probed again. Raises DataError with
-    ``what`` and the reason where the library refuses the file, dies of it, or takes more than 4
-    seconds and 1 per MiB, or than 512 MiB and 64 bytes per byte.
+    ``what`` and the reason where the library refuses the file, crashes, or takes more than 4 s plus
+    1 s per MiB, or more than 512 MiB of memory plus 64 bytes per byte.
     """
     key = content_key(VERSION, library, version(library), hashlib.sha256(data).hexdigest())
-    with suppress(DataError, OSError, RuntimeError):  # there may be no home folder
+    with suppress(DataError, OSError, RuntimeError):  # without a home folder
         if key in _tried or (cache_folder() / "tried" / key).is_file():
             return
     seconds, n_bytes = 4 + (len(data) >> 20), _BYTES + 64 * len(data)
@@ -45,10 +45,10 @@ def try_file(library: str, data: bytes, what: str) -> None:
     try:
         done = subprocess.run(command, input=data, capture_output=True, timeout=8 * seconds)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise DataError(f"{what}: the process that tries it cannot be run ({error})") from None
+        raise DataError(f"{what}: the process that probes it cannot run ({error})") from None
     if done.returncode:
-        limits = f"more than {seconds} seconds of a processor or {n_bytes >> 20:,} MiB"
-        died = f"the library dies of it, or takes {limits} (code {done.returncode})"
+        limits = f"more than {seconds} seconds of processor time or {n_bytes >> 20:,} MiB"
+        died = f"the library crashes on it, or takes {limits} (code {done.returncode})"
         raise DataError(f"{what}: {done.stdout.decode('utf-8', 'replace')[:200] or died}")
     _tried.add(key)
     with suppress(DataError, OSError, RuntimeError), replacing(cache_folder() / "tried" / key):
@@ -71,14 +71,14 @@ def main() -> int:
         for text in texts:
             [ids] = encode([text])
             if len(ids) > 16 * (len(text.encode()) + 1):
-                raise ValueError(f"it makes {len(ids)} ids of a text of {len(text)} characters")
+                raise ValueError(f"it gives {len(ids)} ids for {len(text)} characters")
             if ids and max(ids) >= n_ids:
-                raise ValueError(f"it gives the id {max(ids)}, and has {n_ids}")
+                raise ValueError(f"it gives the id {max(ids)}, but has only {n_ids} ids")
             if len(decode(ids)) > (len(ids) + 1) << 12:
-                raise ValueError(f"it makes too long a text of {len(ids)} ids")
+                raise ValueError(f"it decodes {len(ids)} ids to too long a text")
         for id_ in range(n_ids):
             decode([id_])
-    except BaseException as error:  # a panic of a compiled library is no Exception
+    except BaseException as error:  # a compiled library's panic is not an Exception
         sys.stdout.write((str(error).strip() or type(error).__name__).splitlines()[0])
         return 1
     return 0
@@ -94,16 +94,16 @@ def _open_library(data: bytes) -> Probed:
         library.model.dropout = None
     ids = library.get_vocab(with_added_tokens=True).values()
     if not ids or max(ids) >= 2 * len(ids) + (1 << 16):
-        raise ValueError(f"its greatest id is {max(ids, default=None)}, of {len(ids)} in all")
+        raise ValueError(f"its greatest id is {max(ids, default=None)}, with {len(ids)} ids in all")
     library.encode("")
     library.encode_special_tokens = True
 
     def encode(texts: list[str]) -> list[list[int]]:
         return [row.ids for row in library.encode_batch_fast(texts, add_special_tokens=False)]
 
-    before, library.post_processor = encode(_SENTENCES), None  # which puts ids around a text's
+    before, library.post_processor = encode(_SENTENCES), None  # which adds ids around a text
     if encode(_SENTENCES) != before:
-        raise ValueError("what it puts around a text changes the ids of the text itself")
+        raise ValueError("its post-processor changes the ids of the text itself")
     added = " ".join(token.content for token in library.get_added_tokens_decoder().values())
     return [*_TEXTS, added], encode, library.decode, max(ids) + 1
 

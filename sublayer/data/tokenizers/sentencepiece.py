@@ -53,11 +53,11 @@ from sublayer.system.stages import note
 def open_model(model: bytes, name: str = "the file") -> Any:
     """Load a model into SentencePiece's processor; raise DataError, with ``name``, if damaged.
 
-    It is tried in a child process first: a damaged model can crash its reader.
+    It is probed in a child process first: a damaged model can crash its reader.
     """
     from sentencepiece import SentencePieceProcessor
 
-    try_file("sentencepiece", model, f"{name} is not a SentencePiece model, or it is damaged")
+    try_file("sentencepiece", model, f"{name} is not a SentencePiece model, or is damaged")
     processor = SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
     return processor
@@ -88,7 +88,7 @@ def unpacked(content: Any) -> bytes:
     except ValueError as error:
         raise DataError("its SentencePiece model is not base64: it is damaged") from error
     if hashlib.sha256(model).hexdigest() != fields.sha256:
-        raise DataError("its SentencePiece model does not have its checksum: it is damaged")
+        raise DataError("its SentencePiece model does not match its checksum: it is damaged")
     return model
 
 
@@ -100,7 +100,7 @@ class _Packed:
 
 _T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast")
 _T5_SENTINELS = 100
-"""Of transformers' class, where its settings do not say how many."""
+"""The default number of sentinels of transformers' class."""
 
 
 CONTROLS = ("[CLS]", "[SEP]", "[MASK]")
@@ -127,7 +127,7 @@ _T5: dict[str, Any] = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 
 class _NoRoom(ConfigError):
-    """A vocabulary that does not hold the characters of its text."""
+    """A vocabulary too small for the characters of its text."""
 
 
 def train_pieces(
@@ -135,19 +135,18 @@ def train_pieces(
 ) -> bytes:
     """Train a unigram model on lines; the same lines give the same file, on any machine.
 
-    Ids: ``<pad>`` 0, ``<unk>`` 1, ``[CLS]``, ``[SEP]``, ``[MASK]``, then pieces that always stand
-    alone. With ``sentinels``, which the file leaves room for and does not hold, they are T5's:
-    ``<pad>`` 0, ``</s>`` 1, ``<unk>`` 2, then pieces. Up to ten million lines are drawn. The pieces
-    are fewer than ``vocab_size`` less ``sentinels`` where the text holds no more.
-    ``keeps_characters``: without NFKC, and with every character of the lines for which there is
-    room; 99.995 % of them otherwise.
+    Ids: ``<pad>`` 0, ``<unk>`` 1, ``[CLS]``, ``[SEP]``, ``[MASK]``, then pieces that are never
+    merged with others. With ``sentinels``, which are not in the file but reserved in its size, the
+    ids are T5's: ``<pad>`` 0, ``</s>`` 1, ``<unk>`` 2, then pieces. At most ten million lines are
+    sampled. A short text gives fewer pieces than ``vocab_size`` less ``sentinels``.
+    ``keeps_characters``: without NFKC, and with all of the lines' characters if they fit;
+    otherwise with 99.995 % of them.
 
-    Raises ConfigError where ``vocab_size`` does not hold the text's characters, DataError where
+    Raises ConfigError where ``vocab_size`` is too small for the text's characters, DataError where
     there is no text. Sources: google-research/albert, ``README.md``; T5: Raffel et al. 2020,
     sec. 2.2, and the ids of its release.
 
-    Departure: a line that is longer than the trainer takes is divided at spaces, where the release
-    leaves it out.
+    Departure: a line longer than the trainer's limit is divided at spaces; the release skips it.
     """
     check_sentinels(vocab_size, sentinels)
     lines = _trainable(lines)
@@ -164,16 +163,16 @@ def train_pieces(
             model = _train(again, vocab_size, sentinels, rules)
     note(
         f"data.vocab_size = {vocab_size:,} has no room for every character of the text: the "
-        "rarest, 5 of 100,000 of its characters, are unknown to the unigram tokenizer"
+        "rarest, up to 5 in 100,000 of the text, are unknown to the unigram tokenizer"
     )
     return model
 
 
 def _trainable(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without the trainer's reserved mark, for which it would skip a line.
+    """Yield lines without the trainer's reserved character, since it skips lines that contain it.
 
-    Long ones are divided. Raises DataError behind the last where all are control characters or
-    marks of byte order.
+    Long lines are divided. Raises DataError after the last line if there were only control
+    characters or byte order marks.
     """
     has_text = False
     for line in lines:
@@ -215,25 +214,25 @@ def _train(
             input_sentence_size=_SENTENCES,
             shuffle_input_sentence=True,
             max_sentence_length=_LINE_BYTES,
-            # The number of partial sums, whatever the cores: it affects the last digits.
+            # The number of partial sums affects the last digits: fixed, whatever the cores.
             num_threads=_THREADS,
             minloglevel=2,
             **(_T5 if sentinels else _ALBERT),
         )
     except RuntimeError as error:
-        if problems:  # the trainer wraps errors of its input
+        if problems:  # the trainer wraps its input's errors
             raise problems[0] from None
         reason = str(error)
         if "required_chars" in reason:
             beside = f" with data.sentinels = {sentinels}" if sentinels else ""
             raise _NoRoom(
                 f"data.vocab_size = {vocab_size} is too small for unigram{beside}: "
-                "the characters of the text do not fit in it"
+                "it does not hold the text's characters"
             ) from error
         if "sentences_.empty()" in reason or "all_chars_count" in reason:
             raise DataError(NO_TEXT) from error
         raise DataError(
-            f"SentencePiece trains no tokenizer on this text: {reason[:200]}"
+            f"SentencePiece cannot train a tokenizer on this text: {reason[:200]}"
         ) from error
     return model.getvalue()
 
@@ -250,22 +249,22 @@ def _recording(lines: Iterable[str], problems: list[SublayerError]) -> Iterator[
 class UnigramTokenizer(Tokenizer):
     """A SentencePiece model, with the processing of a text before and after it.
 
-    ``sentinels`` are added behind the model's ids, where it has none of its own. With sentinels and
-    without a mask it is T5's: it takes a text as it is written, unless ``normalization`` is given.
+    ``sentinels`` are appended to the ids of a model without its own. With sentinels and without a
+    mask it is T5's: it takes a text unchanged, unless ``normalization`` is given.
 
-    A published model without a mask normalises as it says itself, and sees whole texts. By ALBERT's
-    rules each line is encoded on its own, as its data have one sentence in each, and a piece that
-    ends in a digit and a comma is divided, so that the comma stands alone. Source:
+    A published model without a mask applies only its own normalisation, and sees whole texts. By
+    ALBERT's rules each line is encoded separately, since ALBERT's data have one sentence per line,
+    and a piece that ends in a digit and a comma is split before the comma. Source:
     google-research/albert, ``tokenization.py``; words: ``create_pretraining_data.py``.
 
     ``reads_marks``: names of special ids, and of the ``added`` tokens, which follow all other ids,
-    stand for these where they occur in a text; else they are text there. ``roles`` name the tokens
-    that stand for padding and the like, where their usual names do not tell.
+    are read as these tokens in a text; otherwise as text. ``roles`` name the tokens for padding and
+    the like, where they do not have their usual names.
 
-    Departure: the rest of a divided piece is looked up without the mark of a space that it did not
-    have, as in the release under Python 2; under Python 3 the release keeps the mark. No piece of
-    ALBERT's vocabulary shows it. Departure: all that Python calls whitespace divides words, U+001C
-    to U+001F too, which T5's release leaves out.
+    Departure: the rest of a split piece is looked up without a space mark that the piece did not
+    have, as in the release under Python 2; under Python 3 the release keeps the mark. The two agree
+    on every piece of ALBERT's vocabulary. Departure: all of Python's whitespace divides words,
+    including U+001C to U+001F, unlike in T5's release.
     """
 
     kind = "unigram"
@@ -287,7 +286,7 @@ class UnigramTokenizer(Tokenizer):
         self._n_pieces = int(self._processor.get_piece_size())
         ids = range(self._n_pieces)
         self.names: list[str] = self._processor.id_to_piece(list(ids))
-        # Sentinels are controls and the like, never pieces of text, whatever their name.
+        # Sentinels are control pieces and the like, never text pieces, even under such a name.
         self.sentinel_ids = ()
         if sentinel_name(0) in self.names:
             content = parse_model(model)
@@ -301,7 +300,7 @@ class UnigramTokenizer(Tokenizer):
             self.sentinel_ids = find_sentinels(marked)
         if self.sentinel_ids:
             for id_ in self.sentinel_ids:
-                # It is in no text that is encoded, and decoded by its name.
+                # As unused, it is never encoded from a text, and decodes to its name.
                 content.pieces[id_].type = kinds.UNUSED
             self._processor = open_model(content.SerializeToString(deterministic=True))
         else:
@@ -352,21 +351,21 @@ class UnigramTokenizer(Tokenizer):
         lowercase: bool | None = None,
         sentinels: int = 0,
     ) -> "UnigramTokenizer":
-        """Train ALBERT's vocabulary, or T5's with its ``sentinels``; ``vocab_size`` counts all ids.
+        """Train ALBERT's vocabulary, or T5's with ``sentinels``; ``vocab_size`` includes all ids.
 
-        Short texts may hold fewer pieces. ``keep_accents`` and ``lowercase`` replace the rules for
-        text, which are ALBERT's, or with sentinels none. With ``keep_accents`` True the model reads
-        characters as they are written, without SentencePiece's NFKC, and has all of the text's
-        where its size has room for them; a note says where it has not.
+        Short texts may give fewer pieces. ``keep_accents`` and ``lowercase`` replace the text
+        rules, which are ALBERT's, or none with sentinels. With ``keep_accents`` True the model
+        reads characters unchanged, without SentencePiece's NFKC, and has all of the text's
+        characters if they fit; a note reports where they do not.
 
-        Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError,
-        where a text is not UTF-8; DataError where there is no text.
+        Raises ConfigError where ``vocab_size`` is too small for the text's characters; NotUtf8, a
+        DataError, where a text is not UTF-8; DataError where there is no text.
         """
         published = AS_WRITTEN if sentinels else Normalization()
         rules = Normalization(
             do_lower_case=published.do_lower_case if lowercase is None else lowercase,
             keep_accents=published.keep_accents if keep_accents is None else keep_accents,
-            # The release's division leaves digits unknown that are no pieces without the comma.
+            # The release's split leaves digits unknown that are pieces only with the comma.
             divide_digit_commas=published.divide_digit_commas and keep_accents is None,
         )
         lines = (line for text in texts for line in rules.lines(decode_utf8(text)))
@@ -377,13 +376,13 @@ class UnigramTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, path: Path, *, sentinels: int = 0, class_name: str = "") -> "UnigramTokenizer":
-        """Read a published model. Raises DataError where it is none.
+        """Read a published model; raise DataError for any other file.
 
-        A ``tokenizer_config.json`` beside it says how a text is normalised before the model's own
-        rules, and so does ALBERT's ``class_name``. Without them these are all; but where the model
-        has a mask, as ALBERT's, its pieces tell: letters are lowered if none is a capital, accents
-        are stripped if none has any. T5's settings say how many sentinels are added; ``sentinels``
-        are added otherwise.
+        A ``tokenizer_config.json`` next to it, or ALBERT's ``class_name``, decides how a text is
+        normalised before the model's own rules. Without either, only the model's rules apply,
+        unless the model has a mask, like ALBERT's: then texts are lowercased if no piece has a
+        capital, and accents stripped if no piece has one. The number of added sentinels comes from
+        T5's settings, otherwise from ``sentinels``.
         """
         model = read_file(path)
         rules = Normalization.read(path.parent, class_name)
@@ -400,7 +399,7 @@ class UnigramTokenizer(Tokenizer):
         try:
             read = cls(model, rules, sentinels=sentinels)
             if class_name == T5S and read.normalization == AS_MODEL and read._divides_lines:
-                # Whitespace is Python's there, of which SentencePiece knows a part.
+                # The class splits at Python's whitespace; SentencePiece knows only part of it.
                 return cls(model, AS_WRITTEN, sentinels=sentinels)
             return read
         except DataError as error:
@@ -429,7 +428,7 @@ class UnigramTokenizer(Tokenizer):
         added: Sequence[AddedToken] | None = None,
         roles: Mapping[str, str] | None = None,
     ) -> "UnigramTokenizer":
-        """Return the same with another ``reads_marks``, added tokens and roles where given."""
+        """Return a copy with another ``reads_marks``, added tokens and roles where given."""
         return UnigramTokenizer(
             self._model,
             self.normalization,
@@ -455,7 +454,7 @@ class UnigramTokenizer(Tokenizer):
         model = parse_model(self._model)
         trainer = model.trainer_spec
         normalizer = model.normalizer_spec
-        # What readers of the pieces alone, such as the tokenizers library, take for granted.
+        # Assumed by readers of the pieces alone, such as the tokenizers library.
         requirements = (
             normalizer.add_dummy_prefix,
             normalizer.remove_extra_whitespaces,
@@ -468,7 +467,7 @@ class UnigramTokenizer(Tokenizer):
         return all(requirements)
 
     def scores(self) -> list[tuple[str, float]]:
-        """Return each piece and sentinel with its log-probability, in order of the ids."""
+        """Return each piece and sentinel with its log-probability, by id."""
         scores = []
         for id_, name in enumerate(self.names[: self._n_pieces + self._n_sentinels]):
             is_piece = id_ < self._n_pieces
@@ -494,7 +493,7 @@ class UnigramTokenizer(Tokenizer):
 
     @cached_property
     def _divides_lines(self) -> bool:
-        """True for a model that makes the same ids of a text and of its lines."""
+        """True for a model that gives a text the same ids as its lines one by one."""
         spec = parse_model(self._model)
         rules = spec.normalizer_spec
         if not (rules.add_dummy_prefix and rules.remove_extra_whitespaces):
@@ -509,11 +508,11 @@ class UnigramTokenizer(Tokenizer):
         return bool(encode("a\na\ta") == encode("a") * 3)
 
     def _decode(self, ids: Ints) -> bytes:
-        # Text as it was normalised; special ids have none, but for sentinels and added tokens; the
-        # unknown has ``⁇``.
+        # The normalised text. Special ids have no text except sentinels and added tokens; the
+        # unknown is ``⁇``.
         if (ids < self._n_pieces).all():
             return str(self._processor.decode(ids.tolist())).encode()
-        # Ids that are no piece of the model are written by their names.
+        # Ids beyond the model's pieces are written by name.
         silent = set(self.special_ids).difference(self.sentinel_ids)
         names = [
             self.names[id_] for id_ in ids.tolist() if id_ < self._n_pieces or id_ not in silent
@@ -527,9 +526,9 @@ class UnigramTokenizer(Tokenizer):
         return after_newline(text, near)
 
     def starts_word(self, ids: AnyInts) -> Bools:
-        """Return which ids begin a word: after a space, punctuation or pieces not all of letters.
+        """Return which ids begin a word: pieces after a space, punctuation, or not only letters.
 
-        Letters are a to z in ALBERT's vocabularies, and of scripts with spaces in others.
+        Letters are a to z in ALBERT's vocabularies, and those of scripts with spaces in others.
         """
         return self._begins_word[ids]
 
@@ -558,7 +557,7 @@ class UnigramTokenizer(Tokenizer):
 
     @cached_property
     def _divided(self) -> RaggedIds:
-        """The ids that each id becomes: itself, or those of its parts."""
+        """For each id, the ids of its parts; an undivided id itself."""
         rows = []
         for id_, name in enumerate(self.names):
             before_comma = name[:-1]
@@ -581,7 +580,7 @@ class UnigramTokenizer(Tokenizer):
             if id_ in special:
                 pieces.append(b"")
             elif id_ < self._n_pieces and self._processor.is_byte(id_):
-                value = int(name[3:-1], 16)  # of a name such as <0x0A>
+                value = int(name[3:-1], 16)  # from a name such as <0x0A>
                 pieces.append(bytes([value]))
             else:
                 pieces.append(name.replace(SPACE, " ").encode())
@@ -591,7 +590,7 @@ class UnigramTokenizer(Tokenizer):
 SOURCE, TARGET, NAMES = "source.spm", "target.spm", "vocab.json"
 _UNKNOWN = "<unk>"
 _CODE = (">>", "<<")
-"""Around the name of the language to translate into, at the begin of a source."""
+"""Marks around the target language's code at the beginning of a source text."""
 
 
 def has_paired_models(folder: Path) -> bool:
@@ -602,11 +601,11 @@ def has_paired_models(folder: Path) -> bool:
 class PairedModels(Tokenizer):
     """Tokenizer with a SentencePiece model per language; decodes the second.
 
-    ``encode`` is of the first language, ``encode_targets`` and ``decode`` are of the second. A
-    piece that the table of ``names``, by id, does not have is unknown. A leading ``>>...<<`` is one
-    piece: the target language of a multilingual model. Source: transformers, ``MarianTokenizer``.
+    ``encode`` reads the first language, ``encode_targets`` and ``decode`` the second. A piece not
+    in ``names``, listed by id, is unknown. A leading ``>>...<<`` is one piece: the target language
+    of a multilingual model. Source: transformers, ``MarianTokenizer``.
 
-    Departure: names of special ids, where they occur in a text, are text.
+    Departure: names of special ids in a text are text.
 
     Raises DataError where ``names`` has no ``<unk>``, or a model is damaged.
     """
@@ -642,7 +641,7 @@ class PairedModels(Tokenizer):
         last = len(ids) - 1
         if max(ids.values()) != last:
             raise DataError(
-                f"{folder / NAMES}: the ids of its {len(ids):,} pieces are not 0 to {last:,}"
+                f"{folder / NAMES}: the ids of its {len(ids):,} pieces must be 0 to {last:,}"
             )
         names = sorted(ids, key=ids.__getitem__)
         try:
@@ -667,14 +666,14 @@ class PairedModels(Tokenizer):
         return [self._encoded(text, self._target) for text in texts]
 
     def _decode(self, ids: Ints) -> bytes:
-        # Text of the second language; empty for special ids, ``⁇`` for the unknown.
+        # Text in the second language: nothing for special ids, ``⁇`` for the unknown.
         silent = set(self.special_ids) - {self.unk_id}
         names = [self.names[id_] for id_ in ids.tolist() if id_ not in silent]
         text = str(self._target.decode_pieces(names))
         return text.replace(SPACE, " ").strip().encode()
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut after a newline, though a line is no unit here: pairs are never cut."""
+        """Cut after a newline, though lines are not encoded separately: pairs are never cut."""
         return after_newline(text, near)
 
     def content(self) -> dict[str, Any]:
@@ -683,7 +682,7 @@ class PairedModels(Tokenizer):
         return self._described(names=list(self.names), source=source, target=target)
 
     def _encoded(self, text: bytes, model: Any) -> TokenIds:
-        # A leading code of a language is one piece.
+        # A leading language code is one piece.
         begin, end = _CODE
         rest = decode_utf8(text)
         pieces = []

@@ -27,7 +27,7 @@ _MODELS = "is_models"
 
 @dataclass(frozen=True)
 class Normalization:
-    """ALBERT's rules; the names of the fields are those of its published settings.
+    """ALBERT's text rules, with the field names of its published settings.
 
     Source: google-research/albert, ``tokenization.py``.
     """
@@ -36,16 +36,16 @@ class Normalization:
     keep_accents: bool = False
     """If False, text is decomposed (NFKD) and combining marks are stripped."""
     divide_digit_commas: bool = True
-    """True where a piece that ends in a digit and a comma is divided before the comma."""
+    """True where a piece that ends in a digit and a comma is split before the comma."""
     is_models: bool = False
-    """True where a text reaches SentencePiece as it is, whitespace and ends of lines too, so that
-    the model's own rules alone change it."""
+    """True where a text reaches SentencePiece unchanged, with its whitespace and newlines, so that
+    only the model's own rules apply."""
 
     @classmethod
     def of(cls, pieces: Iterable[str]) -> "Normalization":
-        """Detect the rules of a vocabulary as ALBERT's by its pieces.
+        """Infer the rules of a vocabulary like ALBERT's from its pieces.
 
-        Letters are lowered if none is a capital, accents stripped if none has any.
+        Texts are lowercased if no piece has a capital; accents are stripped if no piece has one.
         """
         text = " ".join(pieces)
         without_accents = _composed(strip_accents(text))
@@ -58,9 +58,9 @@ class Normalization:
     def read(cls, folder: Path, class_name: str = "") -> "Normalization | None":
         """Read the rules of ``tokenizer_config.json``; raise DataError if it is damaged.
 
-        None where there is none, or it says nothing of capitals and accents and ``class_name``, of
-        transformers, is not ALBERT's, which lowers and strips by default. Of classes without such
-        rules, as T5's, a model's own are all, whatever the settings say.
+        None without settings for capitals and accents, unless transformers' ``class_name`` is
+        ALBERT's, which lowercases and strips by default. For classes without such rules, like T5's,
+        only the model's own rules apply, whatever the settings.
         """
         settings = read_settings(folder)
         if class_name not in _WITH_RULES:
@@ -82,7 +82,7 @@ class Normalization:
 
     def lines(self, text: str) -> list[str]:
         """Return the non-empty lines of a text, normalised, with single spaces."""
-        assert not self.is_models, "the model normalises"
+        assert not self.is_models, "the model normalises its texts itself"
         lines: Iterable[str] = (" ".join(line.split()) for line in text.split("\n"))
         if not self.keep_accents:
             lines = map(strip_accents, lines)
@@ -92,13 +92,13 @@ class Normalization:
 
 
 AS_WRITTEN = Normalization(do_lower_case=False, keep_accents=True, divide_digit_commas=False)
-"""The rules that leave each line of a text, with single spaces, to SentencePiece's own."""
+"""Rules that only split lines and collapse spaces, and leave the rest to SentencePiece."""
 AS_MODEL = replace(AS_WRITTEN, is_models=True)
-"""The rules that leave a text to SentencePiece's own alone."""
+"""Rules that leave a text to SentencePiece unchanged."""
 
 
 def strip_accents(text: str) -> str:
-    """Decompose a text (NFKD) and leave out what combines with the character before it."""
+    """Decompose a text (NFKD) and remove its combining characters."""
     if text.isascii():
         return text
     decomposed = unicodedata.normalize("NFKD", text)
@@ -106,7 +106,7 @@ def strip_accents(text: str) -> str:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read a folder's ``tokenizer_config.json``, empty without; raise DataError if damaged."""
+    """Read a folder's ``tokenizer_config.json``, {} without it; raise DataError if damaged."""
     path = folder / CONFIG_NAME
     if not path.is_file():
         return {}
@@ -119,7 +119,7 @@ def _composed(text: str) -> str:
 
 @cache
 def combining_characters() -> str:
-    """List all characters that combine with the one before them, by Python's tables."""
+    """List all combining characters of Python's Unicode tables."""
     characters = map(chr, range(sys.maxunicode + 1))
     return "".join(filter(unicodedata.combining, characters))
 
@@ -131,7 +131,7 @@ def _combining() -> re.Pattern[str]:
 
 _ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
 FILES = (CONFIG_NAME, _ADDED, _SPECIAL)
-"""Files beside a tokenizer that name its special tokens."""
+"""Files next to a tokenizer that name its special tokens."""
 _DECODER = "added_tokens_decoder"
 _Number = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 _Id = Annotated[int, Field(ge=0, lt=10**9)]
@@ -142,7 +142,7 @@ _ROLES = {
     "sep_token": "sep_id",
     "mask_token": "mask_id",
 }
-"""Our names of ids by the settings that name their tokens."""
+"""Our names of special ids, by the settings that name their tokens."""
 _NAMED = (
     "bos_token",
     "eos_token",
@@ -171,7 +171,7 @@ _CLASSES: dict[str, dict[str, str]] = {
         "mask_token": "<mask>",
     },
 }
-"""The special tokens of classes that build their tokenizer anew, whatever its file has."""
+"""The special tokens of classes that rebuild their tokenizer, whatever its file has."""
 _CLASS_OF = {
     "gpt2": "GPT2Tokenizer",
     "bert": "BertTokenizer",
@@ -180,31 +180,31 @@ _CLASS_OF = {
     "marian": "MarianTokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
 }
-"""The class of a folder whose settings name none, by its model's type."""
+"""The default class, by the model's type, for a folder with settings that name none."""
 _SAME_CLASS = {
     "BartTokenizer": "RobertaTokenizer",
     "DistilBertTokenizer": "BertTokenizer",
     "ElectraTokenizer": "BertTokenizer",
 }
-"""Other names of classes that read alike."""
+"""Classes that read files like another class, and that class."""
 
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that is looked for in a text before the vocabulary divides it."""
+    """A token matched in a text before the vocabulary divides it."""
 
     content: Annotated[str, Field(min_length=1)]
     special: bool = True
     lstrip: bool = False
-    """True where whitespace before it belongs to it."""
+    """True where the token includes the whitespace before it."""
     rstrip: bool = False
     single_word: bool = False
-    """True where it is none beside a letter or a digit."""
+    """True where it is not matched next to a letter or digit."""
     normalized: bool = False
-    """True where it is looked for in the text after its normalisation."""
+    """True where it is matched in the normalised text."""
 
     def pattern(self) -> str:
-        """Return the regular expression of its mark in a text."""
+        """Return the regular expression that matches it in a text."""
         mark = re.escape(self.content)
         if self.single_word:
             mark = rf"(?<!\w){mark}(?!\w)"
@@ -215,22 +215,22 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class TokenFiles:
-    """Special and added tokens of a tokenizer, as the files of its folder name them."""
+    """A tokenizer's special and added tokens, as named by the files of its folder."""
 
     tokens: tuple[AddedToken, ...] = ()
-    """In the order in which those that the vocabulary lacks get ids."""
+    """Tokens in order: those missing from the vocabulary get ids in this order."""
     ids: Mapping[str, int] = field(default_factory=dict)
-    """The ids that files give some of them."""
+    """The ids that files assign to some of them."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """The tokens that stand for padding and the like, by ``pad_id`` and so on."""
+    """The tokens for padding and the like, by ``pad_id`` and so on."""
     splits: bool = False
-    """True where marks of special tokens in a text are text (``split_special_tokens``)."""
+    """True where names of special tokens in a text are text (``split_special_tokens``)."""
     class_name: str = ""
-    """Of transformers, without ``Fast``; nothing where the files do not tell."""
+    """transformers' class, without ``Fast``; empty where the files do not name it."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     defaults: Sequence[str] | None = None
-    """The special tokens that a class has where files name no others; None for a class that takes
-    those of its tokenizer's file."""
+    """The class's default special tokens; None for a class that takes them from its tokenizer's
+    file."""
 
 
 def read_token_files(
@@ -238,8 +238,8 @@ def read_token_files(
 ) -> TokenFiles:
     """Read ``tokenizer_config.json`` and the files next to it, as transformers does.
 
-    ``in_file`` are the added tokens of a ``tokenizer.json``, ``padding`` the token by which it
-    pads. Raises DataError where a file is damaged.
+    ``in_file`` are the added tokens of a ``tokenizer.json``, ``padding`` its padding token. Raises
+    DataError where a file is damaged.
     """
     settings = read_settings(folder)
     class_name = settings.get("tokenizer_class")
@@ -295,7 +295,7 @@ def read_token_files(
 
 
 class MarkedText:
-    """Texts split at the marks of tokens; the longest of those that begin at a place is taken."""
+    """Splits texts at the names of tokens; the longest match at a position wins."""
 
     def __init__(self, tokens: Mapping[str, int], added: Sequence[AddedToken] = ()) -> None:
         self.tokens = tokens
@@ -305,7 +305,7 @@ class MarkedText:
         self._pattern = re.compile(f"({'|'.join(patterns)})") if patterns else None
 
     def split(self, text: str) -> list[str | int]:
-        """Return the parts of a text in order: texts between marks, and the ids of marks."""
+        """Return the parts of a text in order: texts between names, and the ids of names."""
         if self._pattern is None:
             return [text]
         parts: list[str | int] = []
@@ -319,7 +319,7 @@ class MarkedText:
 
 
 def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
-    """Return the expression that finds names of special tokens in bytes; None without names."""
+    """Return the pattern of special tokens' names in bytes; None without names."""
     if not names:
         return None
     longest_first = sorted(names, key=len, reverse=True)
@@ -327,7 +327,7 @@ def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
 
 
 def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
-    """Return the tokens that settings name by their part, and further special ones."""
+    """Return the tokens that settings name by role, and further special tokens."""
     tokens = {}
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
     named = [settings.get(key) for key in _NAMED]

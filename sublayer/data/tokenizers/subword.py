@@ -46,15 +46,15 @@ from sublayer.system.stages import note
 _BATCH_CHARACTERS = 64 << 10
 _SEARCHED_BYTES = 64 << 10
 _BEFORE_SPACES = re.compile(r"\s*\S+(?:[^\S \n]\s*\S+)*|\s+")
-"""A part of a text that ends before a space or end of a line, which follows another character."""
+"""A part of a text that ends before a space or newline that follows another character."""
 
 
 def before_whitespace(text: bytes, near: int) -> int:
     """Return a late position up to ``near`` where whitespace follows other text; 0 without one.
 
-    GPT-2's pattern never joins a character to whitespace after it, and looks no further ahead than
-    at whitespace. Up to byte 9 of ``one two three`` that is 7. Ends of lines are preferred, and the
-    last 64 KiB alone are searched. The text has a byte after ``near``, or ends there.
+    GPT-2's pattern never joins a character to the whitespace after it, nor looks ahead beyond
+    whitespace. Up to byte 9 of ``one two three`` the position is 7. Newlines are preferred, and
+    only the last 64 KiB are searched. The text has a byte after ``near``, or ends there.
     """
     start = max(0, near - _SEARCHED_BYTES)
     window = text[start : near + 1].decode("utf-8", "surrogateescape")
@@ -66,7 +66,7 @@ def before_whitespace(text: bytes, near: int) -> int:
 
 
 def _last_break(text: str, near: int) -> int:
-    # Python calls more characters whitespace than the pattern does: others are whitespace for
+    # Python's whitespace includes the pattern's, and more: other characters are whitespace to
     # neither.
     for mark in ("\n", " "):
         position = text.rfind(mark, 1, near + 1)
@@ -78,13 +78,13 @@ def _last_break(text: str, near: int) -> int:
 
 
 def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
-    """Cut a text into parts of bounded size, each before whitespace; the last as long as it is.
+    """Cut a text before whitespace into parts of bounded size; the uncuttable rest is one part.
 
-    A text of at most ``size`` characters is one part; an empty one has none.
+    A text of at most ``size`` characters is one part; an empty text has no parts.
     """
     start = 0
     while len(text) - start > size:
-        # One character more shows what follows the cut.
+        # One more character shows whether whitespace follows the cut.
         window = text[start : start + size + 1]
         n_characters = _last_break(window, size)
         if not n_characters:
@@ -95,27 +95,27 @@ def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
         yield text[start:]
 
 
-# GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on; 173
+# GPT-2's alphabet: printable bytes are their own characters, the others characters from 256 on; 173
 # is the soft hyphen.
 _PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _UNPRINTABLE = [byte for byte in range(256) if byte not in _PRINTABLE]
 BYTE_NAMES = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(code): byte for code, byte in enumerate(_UNPRINTABLE, start=256)
 }
-"""The character that names each byte in byte-level vocabularies, to the byte."""
+"""Bytes, by the characters that represent them in byte-level vocabularies."""
 
 
 AddedTokens = Sequence[dict[str, Any]]
 
 
 def _has_fields(step: dict[str, Any] | None, **values: Any) -> bool:
-    """Return whether a part of a library's content is there and has all of some values."""
+    """Return whether a step of a library's pipeline exists and has all of the values."""
     return step is not None and all(step.get(name) == value for name, value in values.items())
 
 
 def _is_gpt1(content: dict[str, Any]) -> bool:
-    """Return whether a tokenizer is GPT-1's with transformers' rules: BERT's words, and BPE on
-    them whose pieces end in ``</w>`` where a word does.
+    """Return whether a tokenizer is GPT-1's with transformers' rules: BERT's words, and BPE with
+    ``</w>`` at the end of a word's last piece.
     """
     model = content["model"]
     return (
@@ -137,10 +137,10 @@ def _pre_tokenizing_steps(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: AddedTokens) -> bool:
-    """Return whether a tokenizer is byte-level BPE that loses nothing of any bytes.
+    """Return whether a tokenizer is byte-level BPE that preserves any bytes.
 
-    ``vocabulary`` has the added tokens, too; ``parsed`` are those that are looked for in a text. A
-    step that is not known is taken to lose some.
+    ``vocabulary`` includes the added tokens; ``parsed`` are the added tokens matched in a text. An
+    unknown step counts as lossy.
     """
     model = content["model"]
     steps = _pre_tokenizing_steps(content)
@@ -162,7 +162,7 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Ad
     ):
         return False
     if len(set(vocabulary.values())) < len(vocabulary):
-        # Of two pieces with one id, only one can be decoded.
+        # If two pieces share an id, only one of them can be decoded.
         return False
     names = vocabulary.keys() - {token["content"] for token in content["added_tokens"]}
     # Every byte has an id, and pieces consist of bytes.
@@ -172,12 +172,12 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Ad
 def _find_splitter(
     content: dict[str, Any], parsed: AddedTokens
 ) -> Callable[[str], list[str]] | None:
-    """Return the function that splits a text into words that do not depend on each other.
+    """Return the function that splits a text into independently encoded words, or None.
 
-    By BERT's rules whitespace ends every word: the normaliser changes characters one by one, but
-    for marks that combine, which never do with whitespace. By GPT-2's pattern alone no word spans
-    whitespace's begin. ``parsed`` are the added tokens that are looked for in a text, which must
-    not have any. None by other rules.
+    Under BERT's rules whitespace ends every word: the normaliser changes characters one by one,
+    except combining marks, which never combine with whitespace. Under GPT-2's pattern alone, no
+    word crosses the start of whitespace. ``parsed`` are the added tokens matched in a text; they
+    must not contain whitespace. None for other rules.
     """
     has_space = any(any(map(str.isspace, token["content"])) for token in parsed)
     if (
@@ -202,25 +202,26 @@ def _find_splitter(
 
 END = "<|endoftext|>"
 MARKED = "marked"
-"""The kind of a file of ours that holds a library's, and how marks in a text are read."""
+"""The kind of our file that wraps a library's, with the reading of special tokens."""
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
 _SPAN_CHARACTERS = 1 << 19
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
 _ESCAPE = 0xDC00
-"""``surrogateescape`` stands the character of code 0xDC00 + b for byte b."""
+"""``surrogateescape`` represents byte b by the character with code 0xDC00 + b."""
 
 
 class SubwordTokenizer(Tokenizer):
     """A tokenizer in the file format of the ``tokenizers`` library.
 
-    Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless on any bytes:
-    those that are not UTF-8 become single-byte ids. Any other is marked as lossy; its ids count as
-    the bytes that each alone decodes to. Special tokens by the names of T5's sentinels are that.
+    Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless: bytes that
+    are not UTF-8 become single-byte ids. Any other tokenizer is marked as lossy; each of its ids
+    counts as the bytes that it decodes to on its own. Special tokens with the names of T5's
+    sentinels are sentinels.
 
-    ``reads_marks``: the text of a special token, where it occurs, is that token; those that are
-    neither an end, padding, unknown, a mark of a text's parts nor a sentinel stand for it. Else it
-    is encoded as text. ``roles`` name the tokens that stand for the end, padding and so on, where
-    their usual names do not tell.
+    ``reads_marks``: the name of a special token in a text is read as that token; otherwise it is
+    encoded as text. Tokens read so count as text, except an end, padding, unknown, masking's
+    tokens and sentinels. ``roles`` name the tokens for the end, padding and so on, where they do
+    not have their usual names.
     """
 
     def __init__(
@@ -248,7 +249,7 @@ class SubwordTokenizer(Tokenizer):
         self.vocab_size = max(vocabulary.values()) + 1
         end_ids = (names[name] for name in _ENDS if name in names)
         self.end_id = next(end_ids, None)
-        # Unigram's model has the number of its unknown piece; the others name it.
+        # A unigram model gives the id of its unknown piece; other models give its name.
         self.unk_id = model.get("unk_id")
         if not isinstance(self.unk_id, int) or self.unk_id not in vocabulary.values():
             self.unk_id = vocabulary.get(model.get("unk_token"))
@@ -271,8 +272,8 @@ class SubwordTokenizer(Tokenizer):
         self.special_ids = tuple(sorted({*controls.values(), *unused, *unknown}))
         self._encoder = tokenizer
         if self.sentinel_ids and model["type"] == "Unigram" and not reads_marks:
-            # T5's has its special tokens among its pieces, where its model finds them in a text. It
-            # looks for no piece without a name; all ids stay.
+            # T5's special tokens are pieces, so its model would find them in a text. Pieces with an
+            # empty name are never found, and all ids stay.
             pieces: list[list[Any]] = list(model["vocab"])
             others = []
             for token in content["added_tokens"]:
@@ -308,15 +309,15 @@ class SubwordTokenizer(Tokenizer):
     def train(cls, texts: Iterable[bytes], *, vocab_size: int) -> "SubwordTokenizer":
         """Train byte-level BPE of GPT-2's kind.
 
-        ``vocab_size`` counts the 256 bytes and the end of a document. Short texts may hold fewer
-        merges. Bytes that are not UTF-8 are left out.
+        ``vocab_size`` includes the 256 bytes and the end of a document. Short texts may give fewer
+        merges. Bytes that are not UTF-8 are skipped.
 
         Raises ConfigError where ``vocab_size`` is below 257. Source: Radford et al. 2019, sec. 2.2;
         the library's trainer.
         """
         if vocab_size < 257:
             raise ConfigError(
-                f"data.vocab_size = {vocab_size} is too small for bpe: 257 are bytes and the end"
+                f"data.vocab_size = {vocab_size} is too small for bpe: bytes and the end take 257"
             )
         trained = _byte_level(models.BPE())
         trainer = trainers.BpeTrainer(
@@ -336,7 +337,7 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def from_content(cls, content: dict[str, Any], path: Path) -> "SubwordTokenizer":
-        """Build from ``content`` of a file; raise DataError if it is not that."""
+        """Build from a file's ``content``; raise DataError if it is invalid."""
         if content.get("kind") != MARKED:
             return cls(library_of(content, str(path)))
         reads_marks, roles = read_roles(content)
@@ -347,7 +348,7 @@ class SubwordTokenizer(Tokenizer):
     def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
         """Read GPT-2's original ``vocab.json`` and ``merges.txt``.
 
-        Raises DataError where one of them is not that, with the line of a merge.
+        Raises DataError where one of them is invalid, with the line of a merge.
         """
         pairs = [
             list(parse_merge(merges, number, line))
@@ -360,7 +361,7 @@ class SubwordTokenizer(Tokenizer):
         return cls(_byte_level(library.model))
 
     def encode(self, text: bytes) -> TokenIds:
-        """Encode bytes; raise NotUtf8, a DataError, if a lossy tokenizer gets other than UTF-8."""
+        """Encode bytes; raise NotUtf8, a DataError, if a lossy tokenizer gets invalid UTF-8."""
         parts = _parts(text)
         if len(parts) > 1 and not self.is_lossless:
             first_bad = len(parts[0].encode())
@@ -371,13 +372,13 @@ class SubwordTokenizer(Tokenizer):
                 bytes_ = [self._byte_ids[ord(character) - _ESCAPE] for character in part]
                 ids.append(np.array(bytes_, dtype=np.int32))
                 continue
-            # A part at a time: the words of a whole text take many times its memory.
+            # In parts: the words of a whole text take many times its memory.
             for span in batches(part, _SPAN_CHARACTERS) if self._split else [part]:
                 ids += self._encode_texts([span])
         return np.concatenate(ids)
 
     def encode_many(self, texts: Sequence[bytes]) -> list[TokenIds]:
-        """Encode several texts, as ``encode`` does one; together, where all are UTF-8."""
+        """Encode each of several texts; all at once, where all are UTF-8."""
         try:
             return self._encode_texts([text.decode("utf-8") for text in texts])
         except UnicodeDecodeError:
@@ -389,9 +390,9 @@ class SubwordTokenizer(Tokenizer):
         return self._words.encode_many(list(map(self._split, texts)), self._encode_each)
 
     def encode_with_spans(self, text: str) -> tuple[TokenIds, Ints]:
-        """Encode a text; return ids, and their starts and ends, ``[T, 2]``.
+        """Encode a text; return its ids and their spans, ``[T, 2]``.
 
-        Positions are in characters of the text before normalisation.
+        Starts and ends are in characters of the text before normalisation.
         """
         encoding = call_library(
             lambda: self._encoder.encode(text, add_special_tokens=False),
@@ -401,19 +402,19 @@ class SubwordTokenizer(Tokenizer):
         return np.array(encoding.ids, dtype=np.int32), spans
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut before whitespace, where GPT-2's and BERT's patterns end a word; 0 for others."""
+        """Cut before whitespace, which ends a word in GPT-2's and BERT's patterns; 0 for others."""
         if self._split is None:
             return 0
         return before_whitespace(text, near)
 
     def starts_word(self, ids: AnyInts) -> Bools:
-        """Return which ids begin a word. Raises ConfigError unless it is WordPiece or unigram."""
+        """Return which ids begin a word; raise ConfigError unless it is WordPiece or unigram."""
         if self._starts is None:
             return super().starts_word(ids)
         return self._begins_word[ids]
 
     def content(self) -> dict[str, Any]:
-        """Return the library's description; where marks are read or roles given, within ours."""
+        """Return the library's description, within ours where ``reads_marks`` or roles are set."""
         if not self.reads_marks and not self.roles:
             return self._content
         return {**self._marked_content(), "reads_marks": bool(self.reads_marks)}
@@ -423,7 +424,7 @@ class SubwordTokenizer(Tokenizer):
         return self._described(**fields, vocabulary=self._content) | {"kind": MARKED}
 
     def serialize(self, *, is_kept: bool = False) -> bytes:
-        """Return the bytes of its file: the library's where that is complete."""
+        """Return the bytes of its file: the library's format where that is complete."""
         if self.reads_marks is None and not self.roles and not is_kept:
             return self.library_file
         return json.dumps(self._marked_content(), ensure_ascii=False, indent=1).encode() + b"\n"
@@ -445,7 +446,7 @@ class SubwordTokenizer(Tokenizer):
         reads_marks: bool | None,
         roles: Mapping[str, str] | None = None,
     ) -> "SubwordTokenizer":
-        """Return the same with another ``reads_marks``, and another ``content`` where given.
+        """Return a copy with another ``reads_marks``, and another ``content`` where given.
 
         Raises DataError where the library refuses the content.
         """
@@ -456,7 +457,7 @@ class SubwordTokenizer(Tokenizer):
 
     @cached_property
     def _spaced(self) -> list[bytes]:
-        """The text of each id of GPT-1's kind, with the space behind a word's last."""
+        """The text of each id of GPT-1's kind, with a space after a word's last piece."""
         return [
             piece + b" " if piece and name.endswith(WORD_END) else piece
             for piece, name in zip(self._pieces, self.names, strict=True)
@@ -477,7 +478,7 @@ class SubwordTokenizer(Tokenizer):
         return [encoding.ids for encoding in encodings]
 
     def _decode(self, ids: Ints) -> bytes:
-        # Special tokens have no text, but for sentinels.
+        # Special tokens have no text, except sentinels.
         if self.kind == GPT1:
             return b"".join(map(self._spaced.__getitem__, ids.tolist()))
         if self.is_lossless:
@@ -498,7 +499,7 @@ class SubwordTokenizer(Tokenizer):
     def _find_pieces(self, vocabulary: dict[str, int], special: set[int]) -> list[bytes]:
         added = self._tokenizer.get_added_tokens_decoder()
         mark = self._content["model"].get("continuing_subword_prefix")
-        pieces = [b""] * self.vocab_size  # those of special ids stay empty
+        pieces = [b""] * self.vocab_size  # special ids keep empty pieces
         for name, id_ in vocabulary.items():
             if id_ in special:
                 continue
@@ -523,7 +524,7 @@ def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
 
 
 def _parts(text: bytes) -> list[str]:
-    # Text, then alternately bytes that are not UTF-8, escaped, and text.
+    # Alternately text and escaped bytes that are not UTF-8, beginning with text.
     escaped = text.decode("utf-8", "surrogateescape")
     return _NOT_UTF8.split(escaped)
 
@@ -532,7 +533,7 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _CONTINUES = "##"
 _LONGEST_WORD, _LONGEST_KEPT = 100, 1000
-"""Characters of a word at most; a longer one is unknown."""
+"""The most characters of a word; a longer word is unknown."""
 _SPECIAL = re.compile(r"\[[^\[\]\s]+\]|<[^<>\s]+>")
 """Names of special ids."""
 _UNKNOWNS = ("[UNK]", "<unk>")
@@ -551,19 +552,19 @@ def train_wordpiece(
     keep_accents: bool | None = None,
     lowercase: bool | None = None,
 ) -> SubwordTokenizer:
-    """Train BERT's uncased vocabulary; ``vocab_size`` counts every id.
+    """Train BERT's uncased vocabulary; ``vocab_size`` includes every id.
 
-    ``keep_accents`` and ``lowercase`` replace its rules for text. With ``keep_accents`` True no
-    character is dropped, nor a word of up to 1,000 characters unknown for its length: BERT's are
-    beyond 100, which languages without spaces exceed. Short texts may hold fewer pieces.
-    Ids: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``, characters, those that continue a
-    word, merges.
+    ``keep_accents`` and ``lowercase`` replace its text rules. With ``keep_accents`` True no
+    character is dropped, and words of up to 1,000 characters are known: BERT's limit is 100, which
+    languages without spaces exceed. Short texts may give fewer pieces.
+    Ids: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``, characters, characters that
+    continue a word, merges.
 
-    Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a
-    text is not UTF-8; DataError where there is no text.
+    Raises ConfigError where ``vocab_size`` is too small for the text's characters; NotUtf8, a
+    DataError, where a text is not UTF-8; DataError where there is no text.
 
-    Source: Devlin et al. 2019, sec. 3; the ``tokenizers`` library's normaliser, division into words
-    and merges.
+    Source: Devlin et al. 2019, sec. 3; the ``tokenizers`` library's normaliser, word splitting and
+    merges.
     """
     rules: dict[str, Any] = {}
     if keep_accents is not None:
@@ -576,7 +577,7 @@ def train_wordpiece(
     library = _wordpiece({name: id_ for id_, name in enumerate(SPECIALS)}, rules, longest)
     words = count_words(texts, library)
     alphabet = alphabet_of(words)
-    # Each character is a piece, and another where it continues a word.
+    # Each character is a piece, and a second one where it continues a word.
     least = len(SPECIALS) + 2 * len(alphabet)
     n_merges = count_merges("wordpiece", vocab_size, least)
     if all(category(character)[0] in "CZ" for character in alphabet):
@@ -588,28 +589,25 @@ def train_wordpiece(
 
 
 def read_wordpiece(path: Path) -> SubwordTokenizer:
-    """Read a published ``vocab.txt``: one piece in each line, in order of the ids.
+    """Read a published ``vocab.txt``: one piece per line, in order of the ids.
 
-    A ``tokenizer_config.json`` beside it says how a text is normalised; settings that it leaves out
-    are as in transformers' BertTokenizer: letters are lowered and accents stripped, which a note
-    says of a vocabulary with capitals. Raises DataError where the file is damaged, with its line.
+    A ``tokenizer_config.json`` next to it decides how a text is normalised. Its defaults are those
+    of transformers' BertTokenizer, which lowercases and strips accents; a note reports this for a
+    vocabulary with capitals. Raises DataError where the file is damaged, with its line.
     """
     text = read_text(path)
     if not text:
-        raise DataError(f"{path} is empty: a vocabulary has one piece in each line")
+        raise DataError(f"{path} is empty: a vocabulary has one piece per line")
     lines = text.removesuffix("\n").split("\n")
     pieces = [line.removesuffix("\r") for line in lines]
     if not any(name in pieces for name in _UNKNOWNS):
-        raise DataError(
-            f"{path} is not a tokenizer: none of its lines is [UNK], as one of BERT's vocab.txt is"
-        )
+        raise DataError(f"{path} is not a tokenizer: it has no line [UNK], unlike BERT's vocab.txt")
     vocabulary: dict[str, int] = {}
     for number, piece in enumerate(pieces):
         if piece in vocabulary:
             first = vocabulary[piece] + 1
             raise DataError(
-                f"{path}, line {number + 1}: "
-                f"{piece!r} is in line {first} too, and a piece has one id"
+                f"{path}, line {number + 1}: {piece!r} repeats line {first}: a piece has one id"
             )
         vocabulary[piece] = number
     rules = bert_rules(path.parent)
@@ -619,9 +617,9 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
     )
     if "lowercase" not in rules and (cased := next(capitals, None)) is not None:
         note(
-            f"{path} says nothing of capitals: texts are read in lower case, as transformers' "
-            f"BertTokenizer does, though it has pieces such as {cased[:60]!r}; "
-            f'{{"do_lower_case": false}} in a {CONFIG_NAME} beside it keeps capitals'
+            f"{path} has no setting for capitals: texts are lowercased, as by transformers' "
+            f"BertTokenizer, though it has pieces such as {cased[:60]!r}; "
+            f'{{"do_lower_case": false}} in a {CONFIG_NAME} next to it keeps capitals'
         )
     return SubwordTokenizer(_wordpiece(vocabulary, rules))
 
@@ -629,7 +627,7 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
 def bert_rules(folder: Path) -> dict[str, Any]:
     """Read the rules of BERT's normaliser in ``tokenizer_config.json``, by the library's names.
 
-    Raises DataError where one is none.
+    Raises DataError for a rule that is not true or false.
     """
     settings = read_settings(folder)
     rules: dict[str, Any] = {}
@@ -658,11 +656,11 @@ def _wordpiece(
 
 
 def count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Counter[str]:
-    """Count the words that a library's rules, which divide at spaces, make of texts.
+    """Count the words of texts by a library's rules, which always split at spaces.
 
     Raises NotUtf8, a DataError, where a text is not UTF-8.
     """
-    # What spaces separate is divided further once, and not each time it occurs.
+    # Each distinct chunk between spaces is split into words only once.
     chunks: Counter[str] = Counter()
     for text in texts:
         decoded = decode_utf8(text)
@@ -675,7 +673,7 @@ def count_words(texts: Iterable[bytes], library: tokenizers.Tokenizer) -> Counte
 
 
 def words_by(library: tokenizers.Tokenizer, text: str) -> Iterator[str]:
-    """Yield the words that a library's rules make of a text."""
+    """Yield the words of a text by a library's rules."""
     assert library.normalizer is not None and library.pre_tokenizer is not None, (
         "WordPiece divides text into words"
     )

@@ -28,7 +28,7 @@ from sublayer.data.tokenizers.library import parse_merge, read_file, read_text
 from sublayer.errors import ConfigError, DataError
 
 N_CHARACTERS = 1000
-"""Characters that are pieces at first, the most frequent; as in the library's recipe for BERT."""
+"""The number of most frequent characters that become pieces, as in the library's BERT recipe."""
 
 _BATCH_CHARACTERS = 64 << 10
 
@@ -41,26 +41,26 @@ class Merges:
     """Pieces in order of their ids, and the merges that made them."""
 
     pieces: tuple[Piece, ...]
-    """Characters first, then what merges made, with marks of words."""
+    """Characters, then the results of merges, with word marks."""
     merges: tuple[tuple[Piece, Piece], ...]
-    """Pairs of neighbours, the one that was merged first in training first."""
+    """Pairs of neighbours, in the order of merging in training."""
 
 
 def count_merges(kind: str, vocab_size: int, least: int) -> int:
     """Count the merges that fit a vocabulary with ``least`` other ids.
 
-    Raises ConfigError where it has no room for these.
+    Raises ConfigError where ``vocab_size`` is below ``least``.
     """
     if vocab_size < least:
         raise ConfigError(
             f"data.vocab_size = {vocab_size} is too small for {kind}: "
-            f"{least} are the text's characters and the special ids"
+            f"the text's characters and the special ids take {least}"
         )
     return vocab_size - least
 
 
 def symbols_of(merges: Iterable[Sequence[str]]) -> set[str]:
-    """Collect all symbols that merges take and make."""
+    """Collect the parts and results of all merges."""
     symbols: set[str] = set()
     for left, right in merges:
         symbols.update((left, right, left + right))
@@ -68,12 +68,12 @@ def symbols_of(merges: Iterable[Sequence[str]]) -> set[str]:
 
 
 def alphabet_of(words: Mapping[str, int]) -> list[str]:
-    """List the most frequent characters of counted words, ``N_CHARACTERS`` at most, by code."""
+    """List the most frequent characters of counted words, at most ``N_CHARACTERS``, by code."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
             counts[character] += count
-    # Of equally frequent ones those with the lowest codes, whatever the order of the words.
+    # Ties go to the lowest codes, whatever the order of the words.
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
     return sorted(by_frequency[:N_CHARACTERS])
 
@@ -81,15 +81,15 @@ def alphabet_of(words: Mapping[str, int]) -> list[str]:
 def train_merges(
     words: Mapping[str, int], alphabet: list[str], *, n_merges: int, inner: str = "", end: str = ""
 ) -> Merges:
-    """Train up to ``n_merges`` on counted words, which hold no whitespace.
+    """Train up to ``n_merges`` merges on counted words without whitespace.
 
-    ``inner`` precedes all but a word's first piece (WordPiece's ``##``), ``end`` follows its last
-    (subword-nmt's ``</w>``). The first pieces are the alphabet's characters and then their marked
-    forms, whether or not the words have them. Characters beyond the alphabet are in no piece. Short
-    texts give fewer merges.
+    ``inner`` precedes every piece but a word's first (WordPiece's ``##``), ``end`` follows its last
+    (subword-nmt's ``</w>``). The first pieces are the alphabet's characters, then their marked
+    forms, whether or not the words have them. Other characters are in no piece. Short texts give
+    fewer merges.
     """
-    # The library numbers marked characters as a hash table comes, and breaks ties by number; what
-    # is named is not.
+    # The library numbers marked characters in the random order of a hash table, and breaks ties by
+    # number; characters that are listed are numbered in order.
     initial_pieces = [*alphabet, *(f"{inner}{character}{end}" for character in alphabet)]
     trained = tokenizers.Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -100,14 +100,14 @@ def train_merges(
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    # Set afterwards, as None is no value that the library takes.
+    # Set afterwards, since the library does not accept None.
     if inner:
         trainer.continuing_subword_prefix = inner
     if end:
         trainer.end_of_word_suffix = end
     trained.train_from_iterator(_repeated(words), trainer)
     vocabulary = trained.get_vocab(with_added_tokens=False)
-    # The library shows merges in its file alone.
+    # The library exposes merges only in its file.
     merges = json.loads(trained.to_str())["model"]["merges"]
     return Merges(
         tuple(sorted(vocabulary, key=vocabulary.__getitem__)),
@@ -116,7 +116,7 @@ def train_merges(
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    # The library counts words itself: each is written as often as it occurs.
+    # The library counts words itself, so each is repeated by its count.
     for word, count in words.items():
         size = max(1, _BATCH_CHARACTERS // (len(word) + 1))
         for start in range(0, count, size):
@@ -124,7 +124,7 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
 
 
 END = "</w>"
-"""The end of a piece that ends a word."""
+"""The suffix of a piece that ends a word."""
 
 # Names that no word can have, since none holds a newline.
 _APART, _UNKNOWN = "\n", "\n\n"
@@ -138,10 +138,10 @@ def ended_text(piece: str) -> str:
 def train_ended(
     words: Mapping[str, int], kind: str, n_others: int, vocab_size: int | None, n_merges: int | None
 ) -> Merges:
-    """Train merges with an end of word: ``n_merges``, or as many as ``vocab_size`` has room for.
+    """Train merges with an end of word: ``n_merges``, or the most that fit ``vocab_size``.
 
-    ``n_others`` are ids beside characters and merges. Raises ConfigError where the characters of
-    the text do not fit in, DataError where there is no text.
+    ``n_others`` is the number of ids other than characters and merges. Raises ConfigError where
+    ``vocab_size`` is too small for the text's characters, DataError where there is no text.
     """
     alphabet = alphabet_of(words)
     if not alphabet:
@@ -153,16 +153,16 @@ def train_ended(
 
 
 class BpeEncoder:
-    """Segment words by merges: always the pair of neighbours that was merged first in training.
+    """Segments words by merges, always applying the earliest merge of training.
 
     Pieces have ids from ``first_id`` on; other symbols of the merges are ``unk_id``. A word's last
-    character has the end of word with it from the start, or, where ``is_apart``, the end is a
-    symbol of its own until a merge joins it (subword-nmt before 0.2); one that none joins belongs
-    to the piece before it. Source: Sennrich et al. 2016 (1508.07909), sec. 3.2.
+    character carries the end of word from the start; where ``is_apart``, the end is a separate
+    symbol until a merge joins it (subword-nmt before 0.2), and if none does, it belongs to the
+    piece before it. Source: Sennrich et al. 2016 (1508.07909), sec. 3.2.
 
     Departure: a pair's occurrences are merged one by one, not all at once. The two differ only
-    where a merge makes a symbol that an earlier one takes, in words that have the pair more than
-    once.
+    where a merge makes a symbol that an earlier merge takes, in words with several occurrences of
+    the pair.
     """
 
     def __init__(self, trained: Merges, *, first_id: int, unk_id: int, is_apart: bool) -> None:
@@ -177,7 +177,8 @@ class BpeEncoder:
         symbols = dict.fromkeys(chain.from_iterable(made))  # in the order of the merges
         if is_apart:
             symbols.setdefault(_APART)
-        # Symbols of the merges that are no pieces are numbered after them, and become unknown.
+        # Symbols of the merges that are not pieces are numbered after the pieces, and become
+        # unknown.
         self._first_other = first_id + len(trained.pieces)
         others = [symbol for symbol in symbols if symbol not in piece_ids]
         numbers = {_UNKNOWN: unk_id, **piece_ids}
@@ -187,18 +188,18 @@ class BpeEncoder:
         model = models.BPE(numbers, merges, unk_token=_UNKNOWN)
         self._apart = numbers[_APART] if is_apart else None
         self._ended: dict[int, int] = {}
-        """The id of each symbol with an end of word, where that is apart, by its own."""
+        """The id of each symbol joined with the end of word, by its id; only if ``is_apart``."""
         if is_apart:
             self._ended = {
                 id_: piece_ids.get(symbol + end, unk_id) for symbol, id_ in numbers.items()
             }
         else:
             model.end_of_word_suffix = END
-        # Without a rule that divides text: words come divided.
+        # Without a rule that splits text: its input is split into words already.
         self._library = tokenizers.Tokenizer(model)
 
     def __call__(self, words: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each word; a word is not empty and holds no newline."""
+        """Return the ids of each word; words are non-empty and contain no newline."""
         if self._apart is not None:
             words = [word + _APART for word in words]
         encodings = self._library.encode_batch_fast(words, add_special_tokens=False)
@@ -219,26 +220,26 @@ NO_RULES: Mapping[str, bool] = MappingProxyType({})
 SplitWords = Callable[[str], list[list[str]]]
 
 APART = "0.1"
-"""The version of subword-nmt's codes before 0.2: the end of a word is a symbol of its own."""
+"""The version of subword-nmt's codes before 0.2, with the end of a word as a separate symbol."""
 CODES = (APART, "0.2")
 """The versions of subword-nmt's codes."""
 
 
 class WordBpeTokenizer(Tokenizer):
-    """Merges with an end of word, line by line; what whitespace divides words is not kept.
+    """BPE merges with an end of word, line by line; the whitespace between words is not kept.
 
-    A word begins after a piece that ends one, after a special id, and at the first id of a
-    sequence. Source: Sennrich et al. 2016 (1508.07909). Special ids are in fairseq's order; the
-    others are the characters and merges in the order of training, where fairseq counts pieces in
-    the text. ``codes`` is the version of subword-nmt's file that merges were read from (see
-    ``read_codes``): then not all that they make need be a piece. None: they were trained
-    here, and all is.
+    A word begins after a piece that ends a word, after a special id, and at the first id of a
+    sequence. Source: Sennrich et al. 2016 (1508.07909). Special ids are in fairseq's order; then
+    characters and merges are in the order of training, where fairseq sorts pieces by count.
+    ``codes`` is the version of subword-nmt's file that the merges were read from (see
+    ``read_codes``); the results of such merges need not all be pieces. None: the merges were
+    trained here, and all of their results are pieces.
     """
 
     kind = "word-bpe"
     specials: ClassVar[tuple[str, ...]] = ("<s>", "<pad>", "</s>", "<unk>")
     rule_names: ClassVar[tuple[str, ...]] = ()
-    """Rules for text that a vocabulary may be trained with."""
+    """Text rules that a vocabulary may be trained with."""
     is_lossless = False
     has_words = True
 
@@ -256,7 +257,7 @@ class WordBpeTokenizer(Tokenizer):
         self._encode_each = BpeEncoder(
             merges, first_id=n_specials, unk_id=self.unk_id, is_apart=self.is_apart
         )
-        # Of each id, the special ones first: they have no text, and a word begins after one.
+        # By id, special ids first: they have no text, and a word begins after each.
         pieces = [*[""] * n_specials, *merges.pieces]
         ends_word = [id_ < n_specials or piece.endswith(END) for id_, piece in enumerate(pieces)]
         self._ends_word = np.array(ends_word)
@@ -272,11 +273,12 @@ class WordBpeTokenizer(Tokenizer):
         n_merges: int | None = None,
         rules: Mapping[str, bool] = NO_RULES,
     ) -> Self:
-        """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows.
+        """Train ``n_merges`` merges, or the most that fit ``vocab_size``, which includes every id.
 
-        ``rules``, by the names of ``rule_names``, replace those for text. Short texts may hold
-        fewer. Raises ConfigError where the characters of the text do not fit
-        in; NotUtf8, a DataError, where a text is not UTF-8; DataError where there is no text.
+        ``rules``, by the names of ``rule_names``, replace the text rules. Short texts may give
+        fewer merges. Raises ConfigError where ``vocab_size`` is too small for the text's
+        characters; NotUtf8, a DataError, where a text is not UTF-8; DataError where there is no
+        text.
         """
         divide = cls.words_of(rules)
         words = Counter(
@@ -323,7 +325,7 @@ class WordBpeTokenizer(Tokenizer):
         return starts
 
     def content(self) -> dict[str, Any]:
-        """Return the pieces by id after the special ones, the merges, and the codes' version."""
+        """Return the pieces after the special ids, the merges, and the version of the codes."""
         codes = {} if self._codes is None else {"codes": self._codes}
         merges = [list(merge) for merge in self._merges.merges]
         pieces = list(self._merges.pieces)
@@ -331,7 +333,7 @@ class WordBpeTokenizer(Tokenizer):
 
     @property
     def pieces(self) -> list[str]:
-        """The pieces by id after the special ones; those that end a word end in ``</w>``."""
+        """The pieces in order, after the special ids; a word's last piece ends in ``</w>``."""
         return list(self._merges.pieces)
 
     @property
@@ -341,12 +343,12 @@ class WordBpeTokenizer(Tokenizer):
 
     @property
     def made(self) -> set[str]:
-        """All that the merges take and make."""
+        """The parts and results of all merges."""
         return symbols_of(self._merges.merges)
 
     @property
     def is_apart(self) -> bool:
-        """True where the end of a word is a symbol until it is merged: codes of version 0.1."""
+        """True where the end of a word is a separate symbol until merged: codes of version 0.1."""
         return self._codes == APART
 
     @classmethod
@@ -361,7 +363,7 @@ class WordBpeTokenizer(Tokenizer):
 
 _HEADER = "#version:"
 _INNER = "@@"
-"""The mark of subword-nmt after a piece that does not end its word."""
+"""subword-nmt's suffix of a piece that does not end its word."""
 
 Merge = tuple[str, str]
 
@@ -371,10 +373,10 @@ def read_codes(
 ) -> WordBpeTokenizer:
     """Read the merges of subword-nmt (0.1, 0.2) or fastBPE, one per line.
 
-    With fairseq's ``dictionary`` ids are its own, and other symbols of the merges are unknown.
-    Without one they are, after the special ids, the characters of the merges, each also with an end
-    of word, and the results of the merges. ``kind`` is the class of the tokenizer, which divides a
-    text into words.
+    With fairseq's ``dictionary``, the ids are the dictionary's, and other symbols of the merges are
+    unknown. Without one, the ids after the special ones are the characters of the merges, each also
+    with an end of word, and the results of the merges. ``kind`` is the tokenizer's class, which
+    splits a text into words.
 
     Raises DataError where a file cannot be read, with its line where one is malformed.
     """
@@ -388,8 +390,8 @@ def read_codes(
         version = first.removeprefix(_HEADER).strip()
         if version not in CODES:
             raise DataError(
-                f"{codes}, line 1: codes of version {version!r}; only {' and '.join(CODES)} are "
-                "read"
+                f"{codes}, line 1: codes of version {version!r} cannot be read, only those of "
+                f"{' and '.join(CODES)}"
             )
     elif len(first.split(" ")) == 3:
         # fastBPE counts each merge, and has no header.
@@ -401,21 +403,21 @@ def read_codes(
         if not n_times.isdecimal():
             raise DataError(
                 f"{codes}, line {number}: {line[:60]!r} is not a merge: two pieces and a count, "
-                "divided by spaces"
+                "separated by spaces"
             )
         merges.setdefault(parse_merge(codes, number, pair))
     if not any(right.endswith(END) for _, right in merges):
         raise DataError(
             f"{codes} has no merge with an end of word, {END}: "
-            "it is empty, or not of subword-nmt or fastBPE "
-            "(GPT-2's merges.txt is read by the name of its folder)"
+            "it is empty, or not from subword-nmt or fastBPE "
+            "(for GPT-2's merges.txt, name its folder)"
         )
     pieces: dict[str, None] = {}
     if dictionary is None:
         bare = (piece.removesuffix(END) for merge in merges for piece in merge)
         singles = sorted(set(chain.from_iterable(bare)))
         merged = [left + right for left, right in merges]
-        # The end of a word may stay apart: the piece before it ends the word all the same.
+        # Where the end of a word stays separate, the piece before it still ends the word.
         apart = [piece.removesuffix(END) + END for piece in merged] if version == APART else []
         ended = (single + END for single in singles)
         pieces = dict.fromkeys([*singles, *ended, *merged, *apart])
@@ -429,7 +431,7 @@ def read_codes(
             is_inner = name.endswith(_INNER) and name != _INNER
             piece = name.removesuffix(_INNER) if is_inner else name + END
             if piece in pieces or name in kind.specials:
-                raise DataError(f"{dictionary}, line {number}: {name!r} is there already")
+                raise DataError(f"{dictionary}, line {number}: {name!r} is a repeated piece")
             pieces[piece] = None
     return kind(Merges(tuple(pieces), tuple(merges)), version)
 
@@ -437,7 +439,7 @@ def read_codes(
 def find_dictionary(folder: Path) -> Path | None:
     """Find fairseq's dictionary in a folder; None without one.
 
-    It is ``dict.txt``, or ``dict.LANGUAGE.txt`` of both languages. Raises DataError where two
+    It is ``dict.txt``, or ``dict.LANGUAGE.txt`` for both languages. Raises DataError where two
     differ.
     """
     dictionaries = sorted({*folder.glob("dict.txt"), *folder.glob("dict.*.txt")})
@@ -448,8 +450,8 @@ def find_dictionary(folder: Path) -> Path | None:
         if read_file(other) != read_file(first):
             raise DataError(
                 f"{first} and {other.name} differ, "
-                "and a translator has one vocabulary of both languages: "
-                "give codes beside a joined dictionary, or beside none"
+                "but a translator has one vocabulary for both languages: "
+                "keep a joined dictionary next to the codes, or none"
             )
     return first
 
