@@ -611,7 +611,7 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
             )
         vocabulary[piece] = number
     rules = bert_rules(path.parent)
-    # Special names may be in capitals where no piece is.
+    # Special tokens have names in capitals even in an uncased vocabulary.
     capitals = (
         name for name in vocabulary if name != name.lower() and not _SPECIAL.fullmatch(name)
     )
