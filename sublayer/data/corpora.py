@@ -73,13 +73,13 @@ def passages(file: FileDocument) -> Iterator[RawDocument]:
     SQuAD files are JSON, with all passages at line 1; RACE files have JSON objects, one per file or
     line.
 
-    Raises DataError with file and line where it is neither.
+    Raises DataError with file and line for any other file.
     """
     yield from passages_of(file.name, bytes(file.read()[:]))
 
 
 def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
-    """Read the passages of such a file's text, as ``passages`` does; errors name ``name``."""
+    """Read the passages of a file's text, as ``passages`` does; errors name ``name``."""
     try:
         records = [(1, json.loads(text))]
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
         except (KeyError, TypeError):
             texts = [None]
         if not all(isinstance(passage, str) for passage in texts):
-            raise _neither(where, "no passage of either")
+            raise _neither(where, "no passage of SQuAD or RACE")
         for passage in texts:
             yield line, encoded(passage, where)
 
@@ -111,11 +111,11 @@ def _parsed(text: str, name: str, line: int) -> Any:
 
 def _neither(where: str, why: str) -> DataError:
     return DataError(
-        f"{where}: {why}; data.corpus = albert-intrinsic reads SQuAD's JSON files and RACE's files"
+        f"{where}: {why}; data.corpus = albert-intrinsic reads only the files of SQuAD and RACE"
     )
 
 
-# Addresses and checksums as datasets of the Hugging Face hub record them.
+# Addresses and checksums, from data sets of the Hugging Face hub.
 _SQUAD = Download(
     "https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v1.1.json",
     4_854_279,
@@ -136,8 +136,8 @@ _RACE_DEV = "RACE/dev"
 def read_watched(text: str, cache: Path, reading: Reading) -> Sequence[Document]:
     """Return the documents of a watched text: a corpus of ``WATCHED``, or a path.
 
-    Files of SQuAD and RACE are read as their passages, all others as ``reading`` says. Raises
-    DataError where it is missing, damaged or, for a corpus, cannot be fetched.
+    Files of SQuAD and RACE give their passages, all others documents by ``reading``. Raises
+    DataError where the text is missing, damaged or, for a corpus, cannot be fetched.
     """
     if text in WATCHED:
         return fetched(text, cache, field="data.watch")
@@ -152,7 +152,7 @@ def read_watched(text: str, cache: Path, reading: Reading) -> Sequence[Document]
 def fetched(name: str, cache: Path, *, field: str) -> Sequence[Document]:
     """Return the documents of a corpus of ``WATCHED``; errors name ``field``.
 
-    Raises DataError where it cannot be fetched, or is damaged.
+    Raises DataError where the corpus cannot be fetched, or is damaged.
     """
     downloads = _DOWNLOADS[name]
     origins = []
@@ -196,11 +196,11 @@ class Source:
 
     name: str
     documents: Sequence[Document] = ()
-    """Those to be split; empty where there are ``published`` splits."""
+    """Documents to be split; empty where there are ``published`` splits."""
     published: Mapping[SplitName, Sequence[Document]] = field(default_factory=dict)
-    """The publishers' splits; empty where they made none."""
+    """The publishers' splits, if any."""
     weight: float | None = None
-    """Weight of it in training's draws, in proportion to other sources; None: by its size."""
+    """Weight in training's draws, relative to other sources; None: in proportion to its size."""
 
 
 RELEASE = "1-billion-word-language-modeling-benchmark-r13output"
@@ -217,7 +217,7 @@ _NAMES = {
 def find_release(path: Path) -> Path | None:
     """Return the folder of the release, ``path`` or directly below it; otherwise None.
 
-    It has ``TRAINING`` and ``HELD_OUT``.
+    The folder has the subfolders ``TRAINING`` and ``HELD_OUT``.
     """
     for folder in (path, path / RELEASE):
         if (folder / TRAINING).is_dir() and (folder / HELD_OUT).is_dir():
@@ -226,10 +226,10 @@ def find_release(path: Path) -> Path | None:
 
 
 def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocument, ...]]:
-    """Return the published split.
+    """Return the published splits.
 
-    That is the training files, held-out file 0 for test, the other held-out files for validation.
-    Raises DataError where files of any of the three are missing.
+    The training files are for training, held-out file 0 for the test, the other held-out files for
+    validation. Raises DataError where a split's files are missing.
     """
     files = {
         name: [path for path in sorted((folder / name).iterdir()) if pattern.fullmatch(path.name)]
@@ -244,8 +244,7 @@ def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocumen
     for split, paths in splits.items():
         if not paths:
             raise DataError(
-                f"{folder} lacks the {split} files of lm1b: "
-                f"extract {RELEASE}.tar.gz again, all of it"
+                f"{folder} lacks the {split} files of lm1b: extract all of {RELEASE}.tar.gz again"
             )
     return {
         split: tuple(FileDocument(path, cache) for path in paths) for split, paths in splits.items()
@@ -255,8 +254,8 @@ def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocumen
 def extract_release(archive: Path, cache: Path) -> Path:
     """Extract the release's files from its archive into the cache folder, once.
 
-    Returns the folder; an archive of the same path, size and modification time is extracted once.
-    Nothing is written outside the folder.
+    Returns the folder; an archive with the same path, size and modification time is not extracted
+    again. Nothing is written outside the folder.
 
     Raises DataError if the archive is damaged or is not the release, or the folder cannot be
     written.
@@ -282,7 +281,7 @@ def extract_release(archive: Path, cache: Path) -> Path:
                         shutil.copyfileobj(source, file, 1 << 20)
             if find_release(unfinished) is None:
                 raise DataError(
-                    f"{archive} is an archive and not the lm1b release: "
+                    f"{archive} is an archive other than the lm1b release: "
                     "unpack it and name its text files"
                 )
     except (tarfile.TarError, EOFError, zlib.error) as error:
@@ -300,14 +299,14 @@ class PublishedFile:
     """A corpus of one file, published as a zip file."""
 
     name: str
-    """Of the file in the archive, and of the corpus."""
+    """Name of the corpus, and of its file in the archive."""
     n_bytes: int
-    """Of the file, not of the archive; so is ``md5``."""
+    """Size of the file, not of the archive; ``md5`` is also the file's."""
     md5: str
     archive: Download
 
     def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
-        """Find the file in SUBLAYER_DATA or the cache, or download it; else raise DataError."""
+        """Find the file in SUBLAYER_DATA or the cache, or download it, or raise DataError."""
         return Source(self.name, (FileDocument(self._find(cache), cache),))
 
     def _find(self, cache: Path) -> Path:
@@ -318,8 +317,8 @@ class PublishedFile:
                     continue
                 if (n_bytes := path.stat().st_size) != self.n_bytes:
                     raise DataError(
-                        f"{path} has {n_bytes:,} bytes, {self.name} has {self.n_bytes:,}: put the "
-                        "whole file there, or name a part of it in data.path"
+                        f"{path} has {n_bytes:,} bytes, but {self.name} has {self.n_bytes:,}: put "
+                        "the whole file there, or name a part of it in data.path"
                     )
                 return path
             archive = folder / f"{self.name}.zip"
@@ -361,27 +360,28 @@ def read_billion_words(
 class PublishedRecords:
     """A corpus of many documents in many files: a folder, or a data set of the hub.
 
-    A file is read by its format: Parquet, JSON lines, WikiExtractor's articles, else text that is
-    one document, or as ``data.documents`` says.
+    Files are Parquet, JSON lines or WikiExtractor's articles; any other file is a text of one
+    document, unless ``data.documents`` sets another rule.
     """
 
     name: str
     hub: HubSet
     are_sentences: bool = False
-    """True where each record is a sentence; the corpus does not say where their documents end, so
-    1,000 in a row make one."""
+    """True where each record is a sentence. As the corpus does not mark the ends of documents,
+    1,000 consecutive sentences make one."""
     sentence_files: tuple[str, ...] = ()
-    """Files, by the part of their names before the first dot, each line of which is a sentence."""
+    """Files of one sentence per line, by the part of their names before the first dot."""
 
     held_out: str | None = None
-    """The split of the data set that is held out, which its files have in their names, between
-    the corpus and a dot: ``c4-validation.00000-of-00008.json.gz``; None: it has none."""
+    """Name of the data set's held-out split; None without one. File names have it between the
+    corpus and a dot: ``c4-validation.00000-of-00008.json.gz``."""
 
     def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
         """Find the folder in SUBLAYER_DATA or the cache, or fetch the data set.
 
-        The first half of the held-out split is for validation, its second for the test. Raises
-        DataError where there is neither folder nor network, or the folder lacks one of the two.
+        The first half of the held-out split is for validation, the second for the test. Raises
+        DataError without a folder and a network, and where the folder lacks the training or the
+        held-out files.
         """
         folders = [folder / self.name for folder in corpus_folders(cache)]
         folder = next(filter(Path.is_dir, folders), None)
@@ -396,8 +396,8 @@ class PublishedRecords:
                 for part, pattern in ((apart, f"{marked}*"), (rest, f"{self.name}-train.*")):
                     if not part:
                         raise DataError(
-                            f"{folder} has no {pattern}, and {self.name} is scored on its own "
-                            "split: put its files there too, or name the folder in data.path"
+                            f"{folder} has no {pattern}, but {self.name} has its own held-out "
+                            "split: put all of its files there, or name the folder in data.path"
                         )
                 held_out = self._read(f"{marked}* of {folder}", apart, cache, reading)
             training = self._read(name, rest, cache, reading)
@@ -415,7 +415,7 @@ class PublishedRecords:
             return Source(self.name, training)
         if len(held_out) < 2:
             raise DataError(
-                f"the {self.held_out} split of {self.name} has one document: "
+                f"the {self.held_out} split of {self.name} has fewer than two documents: "
                 "validation and test need one each"
             )
         half = len(held_out) // 2
@@ -451,21 +451,21 @@ _VERSION = 2
 _LEAST_BYTES = 200_000
 _SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
-"""All but the end of a line."""
+"""The characters of a line, without its end."""
 _TOPICS = "pydoc_data/topics.py"
 _INNER = ("body", "handlers", "orelse", "finalbody")
-"""Fields that hold statements, in the order of the source; the cases of a match are left out."""
+"""Fields that hold statements, in source order; the cases of a match are skipped."""
 
 
 def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument, ...]:
     """Collect the docstrings of the standard library and the topics of its manual.
 
     There is one document per module or topic. ``root`` is the library's folder, by default the
-    running interpreter's. Modules are parsed, never imported; their tests are left out, and
-    duplicate docstrings are taken once. Documents are in order of their names. The result is cached
+    running interpreter's. Modules are parsed, never imported; their tests are skipped, and
+    duplicate docstrings are used once. Documents are in order of their names. The result is cached
     until the installation changes.
 
-    Raises DataError where the installation has no sources: they give less than 200,000 characters.
+    Raises DataError where the prose has fewer than 200,000 characters, as without sources.
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     files: list[tuple[str, Path]] = []
@@ -526,8 +526,8 @@ def _collect(files: list[tuple[str, Path]]) -> list[tuple[str, str]]:
 
 def _parse(path: Path) -> ast.Module:
     with warnings.catch_warnings():
-        # Other people's invalid escapes; and a file that this Python cannot parse holds no prose of
-        # it.
+        # Sources may have invalid escapes; a file that this Python cannot parse is not part of its
+        # library's prose.
         warnings.simplefilter("ignore")
         try:
             return ast.parse(path.read_bytes())
@@ -546,7 +546,7 @@ def _docstrings(tree: ast.AST) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    # Docstrings of codecs hold lone surrogates, which no UTF-8 has; one of Python 3.13's prompt has
+    # Docstrings of codecs hold lone surrogates, invalid in UTF-8; one of Python 3.13's prompt holds
     # control characters.
     without_surrogates = text.encode("utf-8", "replace").decode()
     lines = (line.rstrip() for line in without_surrogates.splitlines())
@@ -559,9 +559,9 @@ def find_sources(
 ) -> tuple[Source, ...]:
     """Find every text that ``data.path`` and ``data.corpus`` name, in order.
 
-    A path with the layout of the lm1b release, or its archive, has the published split. With the
-    corpus albert-intrinsic, the path names its files. Raises ConfigError if neither names one,
-    DataError where one cannot be read.
+    A path with the layout of the lm1b release, or its archive, has the published splits. With the
+    corpus albert-intrinsic, the path names its files. Raises ConfigError if neither names a text,
+    DataError where a text cannot be read.
     """
     if path is not None and INTRINSIC in source_names(corpus):
         return (Source(INTRINSIC, read_passages(source_names(path), cache)),)
@@ -591,14 +591,14 @@ def _entries(sources: Sources | None) -> list[tuple[str, float | None]]:
 
 def _without_path(cache: Path, reading: Reading) -> Source:
     raise ConfigError(
-        f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads"
+        f"data.corpus = {INTRINSIC} reads files of SQuAD and RACE: name them in data.path"
     )
 
 
 CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     "python": lambda cache, reading: Source("python", python_prose(cache)),
-    # Both: sizes and checksums from mattmahoney.net/dc/textdata.html, and of the archives as
-    # served.
+    # Sizes and checksums of both files are from mattmahoney.net/dc/textdata.html; the archives' are
+    # from the files as served.
     "enwik8": PublishedFile(
         "enwik8",
         100_000_000,
@@ -623,7 +623,7 @@ CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     ),
     "lm1b": read_billion_words,
     "wikipedia": PublishedRecords("wikipedia", HubSet("wikimedia/wikipedia", "20231101.en")),
-    # Its script was retired; the branch holds the hub's conversion of it.
+    # The data set's script was retired; the branch holds the hub's conversion of its data.
     "bookcorpus": PublishedRecords(
         "bookcorpus",
         HubSet("bookcorpus/bookcorpus", revision="refs/convert/parquet"),

@@ -66,19 +66,19 @@ from sublayer.system.stages import note, stage
 _CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
 _MOST_BYTES = {"unigram": 88 << 20}
 _MOST_BYTES_OF_OTHERS = 256 << 20
-"""Bytes that a tokenizer is trained on at most: with them it takes less than 2 GiB of memory."""
+"""The most bytes that a tokenizer is trained on: with them training takes less than 2 GiB."""
 _WINDOW_BYTES = 1 << 20
-"""Bytes of the text that are taken at a time, from places that are spread evenly."""
+"""Bytes of each sampled window; windows are evenly spread."""
 _SEARCHED_BYTES = 64 << 10
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
-"""Parts of a text, and bytes of each, that are encoded to see how much a tokenizer keeps."""
+"""Number and size in bytes of the samples that show how much a tokenizer keeps of a text."""
 _WORD_CHARACTERS, _SHOWN_CHARACTERS = 16, 8
 _MOST_NAMED = 3
-"""Marks that a note names."""
+"""The most special tokens named in a note."""
 _KNOWN = 999 / 1000
-"""Share of a text's characters that a tokenizer knows at least without a word."""
+"""Share of a text's characters below which a note reports unknown ones."""
 _SAMPLE_VERSION = 1
-"""Changes whenever another part of equal text would be taken."""
+"""Version of the sampling: increased whenever it takes other parts of a text."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,13 @@ class DividedTexts:
 
     all_sources: tuple[Source, ...]
     replaced: Mapping[SplitName, Source]
-    """The splits that are taken from elsewhere."""
+    """The splits read from other files."""
     shares: Shares
-    """By which sources without a published split are divided; of no split that is replaced."""
+    """Shares of the splits in sources without published splits; replaced splits have none."""
     is_utf8: bool
-    """True where cuts are made between characters rather than anywhere."""
+    """True where cuts fall between characters rather than anywhere."""
     sentences: TextUnit = "none"
-    """The unit that the text is cut into further."""
+    """The unit into which the text is divided further."""
 
     def sources(self, split: SplitName) -> tuple[Source, ...]:
         """Return the sources of a split, in order."""
@@ -130,9 +130,9 @@ class DividedTexts:
         )
 
     def n_empty(self, split: SplitName) -> int:
-        """Count the documents left out for having no text.
+        """Count the omitted documents without text.
 
-        Those of documents to divide count with the training split.
+        For sources without published splits they count with the training split.
         """
         documents = [
             source.published[split] if source.published else source.documents
@@ -171,8 +171,8 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
 
     ``is_utf8``: the tokenizer reads UTF-8, so that no cut may divide a character.
 
-    Raises ConfigError where fields contradict each other or a text is named twice, for two sources
-    or for training and scoring; DataError where a text is missing.
+    Raises ConfigError where fields contradict each other or a text is named twice, by two sources
+    or by training and scoring; DataError where a text is missing.
     """
     replaced: dict[SplitName, Source] = {}
     if config.is_parallel:
@@ -222,7 +222,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
                     both = scored if scored == trained else f"{scored}, the same as {trained}"
                     raise ConfigError(
                         f"{field_} = {path} is also read for training, in {source.name}: {both}; "
-                        "name other files in one, or leave out what is in both"
+                        "name other files in one of them, or leave out the shared files"
                     )
         replaced[split] = Source(path, published={split: documents})
     return DividedTexts(sources, replaced, _shares(config, replaced), is_utf8, config.sentences)
@@ -268,16 +268,16 @@ class Data:
     test: Split | None
     """None where nothing is held out for it."""
     checksums: dict[str, str]
-    """By ``train``, ``valid`` and ``test`` what ``TokenStore.sha256`` is of, of those that there
-    are; by ``tokenizer`` its fingerprint."""
+    """``TokenStore.sha256`` of each existing split, by ``train``, ``valid`` and ``test``, and the
+    tokenizer's fingerprint, by ``tokenizer``."""
     watched: Mapping[str, Split] = field(default_factory=dict)
-    """Texts that are scored on the way and choose nothing, by the name that their scores have."""
+    """Texts scored during training without choosing a checkpoint, by the names of their scores."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """By split, and by ``watch.NAME``, the key of all that its examples follow from: the texts,
-    how they were divided and cut, and their ids."""
+    """Keys of everything that determines a split's examples: the texts, their division and cuts,
+    and their ids; by split, and by ``watch.NAME``."""
 
     def sizes(self) -> dict[str, dict[str, int]]:
-        """Count bytes, tokens, documents and items left out of each split, for a record."""
+        """Count bytes, tokens, documents and omitted items of each split, for a record."""
         return {split.name: split.sizes() for split in self.splits()}
 
     def splits(self) -> list[Split]:
@@ -301,7 +301,7 @@ def prepare(
     are tokenized.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
-    damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.
+    damaged, too short or not in the tokenizer's encoding, or the disk is full.
     """
     folder = cache_folder(cache)
     kind = config.tokenizer if tokenizer is None else tokenizer.kind
@@ -360,7 +360,7 @@ def _described(config: DataConfig) -> str:
 def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Tokenizer:
     """Build or load only a recipe's tokenizer; training one reads the training split.
 
-    A tokenizer that was trained on the same text before is read from the cache.
+    A tokenizer already trained on the same text is read from the cache.
 
     Raises ConfigError and DataError as ``prepare`` does.
     """
@@ -390,15 +390,15 @@ def prepare_text(
 ) -> Split:
     """Encode a text for scoring: all of ``path``, or one split of a named corpus.
 
-    Of the corpus albert-intrinsic, whose files ``path`` names, all of it; beside any other corpus
-    ``path`` is not read. Of a path that has a published split (lm1b's release), ``split`` of it.
+    The corpus albert-intrinsic, with its files named by ``path``, is encoded as a whole; with any
+    other corpus ``path`` is ignored. A path with published splits (lm1b's release) gives ``split``.
 
-    ``sentences``, ``documents`` and ``text_field`` are the fields of ``[data]``; ``shares`` is
-    ``split`` there, for a corpus that has no published one: a model must be scored on the text that
-    the shares of its training held out.
+    ``sentences``, ``documents`` and ``text_field`` are the fields of ``[data]``; ``shares`` is its
+    ``split``, for a corpus without published splits: a model must be scored on the text that the
+    shares of its training held out.
 
-    Raises ConfigError if neither is given, DataError where it is missing, damaged, or shorter than
-    two tokens.
+    Raises ConfigError if neither is given, DataError where the text is missing, damaged, or shorter
+    than two tokens.
     """
     folder = cache_folder(cache)
     shown = None
@@ -439,19 +439,19 @@ class TrainingText:
 
     @property
     def identity(self) -> list[Any]:
-        """Return the identity of the sampled part, as JSON; empty where it is all."""
+        """Return the identity of the sampled part, as JSON; empty where it is the whole text."""
         return [["sample", self._most, _SAMPLE_VERSION]] if self._n_bytes > self._most else []
 
     def texts(self) -> Iterator[bytes]:
-        """Return a tokenizer's training texts; note where they are a sample.
+        """Return a tokenizer's training texts, with a note if they are a sample.
 
-        Raises DataError where it is not UTF-8 and the tokenizer needs it.
+        Raises DataError for text that is not UTF-8 where the tokenizer requires UTF-8.
         """
         ranges: Iterable[DocumentRange] = chain.from_iterable(self._sources)
         if self._n_bytes > self._most:
             note(
                 f"the {self._kind} tokenizer is trained on {self._most / 1e6:,.0f} of the "
-                f"{self._n_bytes / 1e6:,.0f} MB of the training text, from places spread evenly"
+                f"{self._n_bytes / 1e6:,.0f} MB of the training text, in evenly spread samples"
             )
             ranges = sampled(ranges, self._n_bytes, self._most)
         if self._unit == "none":
@@ -463,16 +463,16 @@ class TrainingText:
         )
 
     def check_unchanged(self) -> None:
-        """Raise DataError where a file is another one than its digest was computed of."""
+        """Raise DataError where a file changed since its digest was computed."""
         for ranges in self._sources:
             check_unchanged(ranges)
 
 
 def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterator[DocumentRange]:
-    """Take about ``most`` of the ``n_bytes`` of ranges, in windows spread evenly over them.
+    """Sample about ``most`` of the ``n_bytes`` of ranges, in windows spread evenly over them.
 
-    A document that is no longer than a window is taken as a whole where it begins in one; of a
-    longer one the windows are taken, cut after a blank line or a line where there is one.
+    A document no longer than a window is taken whole if it begins in one; a longer document gives
+    its windows, cut after a blank line or a line where possible.
     """
     n_windows = most // _WINDOW_BYTES
     position = 0
@@ -519,7 +519,7 @@ def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenize
     if kind == "bytes":
         return _for_text(config, train_tokenizer(kind, ()))
     text = texts.identity("train")
-    # The rules that divide pairs into words decide which tokenizer is trained, too.
+    # The rules that divide pairs into words also affect the trained tokenizer.
     languages: list[Any] = []
     if config.is_parallel:
         languages = ["as written", *(side.content() for side in sides_of(config))]
@@ -562,7 +562,7 @@ def _read_cached(path: Path) -> Tokenizer | None:
     try:
         return load_tokenizer(path)
     except DataError:
-        # A damaged cache file is made again.
+        # A damaged cache file is written again.
         path.unlink(missing_ok=True)
         return None
 
@@ -591,7 +591,7 @@ def tokenizer_of_file(config: DataConfig) -> Tokenizer:
 
 
 def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
-    """Read marks as asked, and wrap in the rules of two languages where the text is pairs."""
+    """Set the reading of special tokens, and add both languages' rules where the text is pairs."""
     if config.special_tokens is not None:
         vocabulary = with_special_tokens(vocabulary, config.special_tokens)
     if not config.is_parallel:
@@ -624,8 +624,8 @@ def _split(
     if store.n_tokens < 2:
         called = shown or f"the {name} split of {' and '.join(names)}"
         raise DataError(
-            f"{called} has {count(store.n_tokens, 'token')}; "
-            "2 are the least that can be scored: give a longer text"
+            f"{called} has {count(store.n_tokens, 'token')}, but scoring needs "
+            "2: give a longer text"
         )
     whose = shown or f"{' and '.join(names)}, {name} split"
     note_losses(whose, samples_of(texts.ranges(name), texts.sentences), tokenizer, trains=trains)
@@ -634,7 +634,7 @@ def _split(
         for source in texts.sources(name)
         if name == "train" and source.weight is not None
     )
-    # The texts that were located here are read, and not searched for again.
+    # Reads the texts found above, without searching for them again.
     is_pairs = texts.sentences == "pair"
     return Split(
         name=name,
@@ -649,9 +649,9 @@ def _split(
 
 
 def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> list[bytes]:
-    """Return up to some 64 kB of a text, from places that are spread evenly over it.
+    """Return up to about 64 kB of a text, in evenly spread samples.
 
-    Of pairs the words of both sides, as they are encoded, and not the lines as they were read.
+    Pairs give the words of both sides, as encoded, not the original lines.
     """
     ranges = list(chain.from_iterable(_spread(source, _SAMPLES) for source in sources))
     parts = []
@@ -668,10 +668,10 @@ def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> li
 
 
 def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, trains: bool) -> None:
-    """Report where a tokenizer knows fewer than 999 of 1,000 characters of a text.
+    """Note if a tokenizer knows fewer than 999 of 1,000 characters of a text.
 
-    Of a text that it trains on, also what share of the words its rules write otherwise, and what
-    share so that they are another word of the text: both of what ``texts`` hold.
+    For training text, also note the share of the words in ``texts`` that its rules change, and the
+    share that they turn into another word of the text.
     """
     if tokenizer.is_lossless:
         return
@@ -696,7 +696,7 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
         first = ", ".join(word[:_SHOWN_CHARACTERS] for word, _ in unknown.most_common(3))
         note(
             f"{shown}: the {tokenizer.kind} tokenizer knows {known_share:.1%} of the characters: "
-            f"others, as in {first}, are one unknown id. A larger vocabulary that is trained on "
+            f"others, as in {first}, become one unknown id. A larger vocabulary trained on "
             "such text, or data.tokenizer = bytes or bpe, knows them"
         )
     changed = Counter({word: words[word] for word, form in written.items() if form != word})
@@ -707,22 +707,22 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
     [(example, _)] = changed.most_common(1)
     is_choice = tokenizer.kind in LETTERED_TOKENIZERS
     note(
-        f"{shown}: the {tokenizer.kind} tokenizer writes {changed.total() / words.total():.1%} of "
-        f"the words otherwise ({example} as {written[example]}), and "
-        f"{n_merged / words.total():.1%} as another word of the text"
-        f"{': data.keep_accents and data.lowercase of a vocabulary that is trained' * is_choice}"
+        f"{shown}: the {tokenizer.kind} tokenizer changes {changed.total() / words.total():.1%} of "
+        f"the words ({example} to {written[example]}), and "
+        f"{n_merged / words.total():.1%} to another word of the text"
+        f"{': see data.keep_accents and data.lowercase for training a vocabulary' * is_choice}"
     )
 
 
 def describe_marks(shown: str, marks: Counter[str], tokenizer: Tokenizer, *, trains: bool) -> str:
-    """Describe the reading of special tokens in a text, naming the most frequent.
+    """Describe how a text's special tokens are read, naming the most frequent.
 
-    For training text, also the setting that changes it.
+    For training text, also name the setting that changes this.
     """
     named = [f"{name} {count(n, 'time')}" for name, n in marks.most_common(_MOST_NAMED)]
     n_others = len(marks) - len(named)
     others = f" and {count(n_others, 'other')}" if n_others else ""
-    read, other = "letters", "tokens makes each its token"
+    read, other = "letters", "tokens reads each as its token"
     if tokenizer.reads_marks:
         read, other = "these tokens", "text reads them as letters"
     remedy = f" (data.special_tokens = {other})" if trains else ""

@@ -56,20 +56,20 @@ from sublayer.system.processes import python_command
 from sublayer.system.stages import display, format_seconds, note
 
 VERSION = 1
-"""Changes whenever equal content would be stored as other bytes."""
+"""Version of the format: increased whenever equal content would be stored differently."""
 SHARD_BYTES = 32 << 20
-"""Bytes of text after which a shard ends, at the next place where it may."""
+"""Bytes of text after which a shard ends, at the next possible cut."""
 MOST_PROCESSES = 8
-"""So many stay within 2 GiB beside the one that asks them."""
+"""The most encoding processes: these stay within 2 GiB, besides their parent."""
 PROCESS_BYTES = 180 << 20
-"""Memory allowed for each; 120 MiB were measured, and more where a text cannot be cut."""
+"""Memory planned for each process; 120 MiB were measured, more for a text that cannot be cut."""
 
 _MOST_PIECES = 1 << 14
-"""Documents, or parts of them, after which a shard ends as well."""
+"""Number of documents, or parts of them, after which a shard ends."""
 _BATCH_TEXTS = 1024
-"""Documents, sentences or pairs that are encoded at a time."""
+"""Documents, sentences or pairs per batch of encoding."""
 _BATCH_BYTES = 256 << 10
-"""Bytes of them after which a batch ends: libraries take a hundred times as much memory."""
+"""Bytes after which a batch ends: libraries take a hundred times as much memory."""
 _MOST_NAMED = 5
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -102,15 +102,15 @@ class TextSum:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of a document, up to its end or a safe cut, which changes no id."""
+    """A range of a document, up to its end or to a cut that changes no id."""
 
     part: DocumentRange
     source: int
-    """The number of the source that the document is of."""
+    """The number of the document's source."""
     document: int
-    """The number of the document among those of all sources."""
+    """The number of the document among all sources' documents."""
     begins: bool
-    """True where the document begins here, rather than goes on."""
+    """True where the document begins here, False where it continues."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class Shard:
     number: int
     pieces: Iterable[Piece]
     text: TextSum
-    """Of the raw bytes of the pieces; of pairs, of nothing."""
+    """The sum of the pieces' raw bytes; empty for pairs."""
     sha256: str
-    """Of the raw bytes of the split up to the end of the shard."""
+    """SHA-256 of the split's raw bytes up to the end of the shard."""
 
 
 def cut_shards(
@@ -130,9 +130,8 @@ def cut_shards(
 ) -> Iterator[Shard]:
     """Cut the documents of sources into shards, at least one; depends only on the text.
 
-    ``cut`` is the tokenizer's, ``unit`` the unit that documents are divided into. Pairs are one
-    shard, whose bytes are neither counted nor hashed: which of them are kept is known where they
-    are encoded.
+    ``cut`` is the tokenizer's, ``unit`` the unit into which documents are divided. Pairs are one
+    shard, and their bytes are neither counted nor hashed here: encoding decides which are kept.
     """
     parts = ((part, source) for source, ranges in enumerate(sources) for part in ranges)
     if unit == "pair":
@@ -181,22 +180,22 @@ class Segment(NamedTuple):
     start: int = 0
     """Position of a chunk in its document."""
     follows: bool = False
-    """True where the end of another document stands before it."""
+    """True where another document ends before it."""
 
 
 class ShardEncoder:
-    """Encodes pieces and writes their ids, an end id between documents.
+    """Encodes pieces and writes their ids, with an end id between documents.
 
-    Where the text is divided into ``unit``, sentences are encoded separately; those without tokens
-    are dropped, as are pairs with a side without tokens.
+    Where the text is divided into ``unit``, sentences are encoded separately. Sentences without
+    tokens, and pairs with a side without tokens, are dropped.
 
-    The file holds the ids, of each piece its source, its document and its tokens, the starts of
-    sentences, and a description.
+    The file holds the ids; the source, document and number of tokens of each piece; the starts of
+    sentences; and a description.
     """
 
     def __init__(self, file: BinaryIO, tokenizer: Tokenizer, unit: TextUnit) -> None:
         self.text = TextSum()
-        """Of the raw bytes that were read; pairs are not counted."""
+        """The sum of the raw bytes read; without pairs."""
         self._file = FooterFile(file)
         self._tokenizer = tokenizer
         self._dtype = dtype_of(tokenizer)
@@ -215,7 +214,7 @@ class ShardEncoder:
         if self._unit == "pair":
             rest = iter(pieces)
             while pairs := list(islice(rest, _BATCH_TEXTS)):
-                # The words of both sides; the texts as they were read follow, and are not encoded.
+                # Only the words of both sides are encoded, not the original texts after them.
                 documents = [pair.part.document.read()[:].split(b"\n") for pair in pairs]
                 sources = self._tokenizer.encode_many([lines[0] for lines in documents])
                 targets = self._tokenizer.encode_targets([lines[1] for lines in documents])
@@ -257,7 +256,7 @@ class ShardEncoder:
             part, number = piece.part, self._new_piece(piece)
             if self._unit == "none":
                 follows = bool(piece.begins and piece.document)
-                # Only safe cuts, so that chunks give the ids of the full text.
+                # Chunks end at safe cuts, so that they give the ids of the full text.
                 for start, chunk in part.chunks(self._tokenizer.cut):
                     self.text.add(chunk)
                     yield Segment(chunk, number, part, start, follows)
@@ -275,7 +274,7 @@ class ShardEncoder:
 
     def _encode(self, segments: Sequence[Segment]) -> list[TokenIds]:
         try:
-            # Where its tokenizer can, a text alone is encoded a part at a time, several are not.
+            # Alone, a text may be encoded in parts, if its tokenizer can.
             if len(segments) > 1:
                 return self._tokenizer.encode_many([segment.text for segment in segments])
             return [self._tokenizer.encode(segments[0].text)]
@@ -319,7 +318,7 @@ class ShardEncoder:
 
 
 def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
-    """Return the type of stored ids: of two bytes below 65,536 ids, else of four."""
+    """Return the dtype of stored ids: two bytes below 65,536 ids, else four."""
     return np.dtype("<u2" if tokenizer.vocab_size < 1 << 16 else "<u4")
 
 
@@ -349,28 +348,27 @@ def write_store(
     shard_bytes: int = SHARD_BYTES,
     n_processes: int | None = None,
 ) -> None:
-    """Encode the documents of each source and write their ids, an end id between documents.
+    """Encode the documents of each source and write their ids, with an end id between documents.
 
-    A text of more than one shard is encoded by ``n_processes``, by default as many as the machine
-    has cores and memory allows. Their shards are kept until they are joined, so that a preparation
-    that was stopped goes on where it was; the file is the same to the bit for any number of
-    processes, and any size of a shard.
+    A text of more than one shard is encoded by ``n_processes``, by default as many as the cores
+    and the memory allow. Shards are kept until they are joined, so that an interrupted preparation
+    resumes. The file is identical to the bit for any number of processes and any shard size.
 
-    Raises DataError, with file and line where a text cannot be encoded, with the file where a
-    source has no sentence or changed while it was read, and where the disk is full.
+    Raises DataError: with file and line where a text cannot be encoded; with the file where a
+    source has no sentence or changed while it was read; and where the disk is full.
     """
     folder = path.with_name(f"{path.name}.{shard_bytes}.unfinished")
     shards = cut_shards(sources, tokenizer.cut, sentences, shard_bytes)
     with held_in_cache(folder, "turns the same text into tokens"), ExitStack() as stack:
         if read_store(path) is not None:
-            return  # another process has encoded it meanwhile
+            return  # another process has just encoded it
         stack.enter_context(writing_to(path))
         first = list(islice(shards, 2))
         n_ahead = 0
         encode: Encode = partial(_encode_here, tokenizer, sentences)
         encoders = stack.enter_context(ExitStack())
         if len(first) < 2:
-            # A single shard is not worth keeping where the text is refused.
+            # A single shard is not worth keeping if the text is refused.
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         else:
             saved = folder / "tokenizer.json"
@@ -394,18 +392,18 @@ def write_store(
                     for ranges in sources:
                         check_unchanged(ranges)  # which names the file
                     name = next(iter(shard.pieces)).part.document.name
-                    raise changed(f"{name}, or what follows it,")
+                    raise changed(f"{name}, or the text after it,")
                 if n_ahead:
                     progress.add(shard.text.n_bytes)
             parts.append(part)
             sha256 = shard.sha256
-        encoders.close()  # whose memory is free while shards are joined
+        encoders.close()  # frees their memory while shards are joined
         _join(path, [_Part(part) for part in parts], sha256, sources, tokenizer, sentences)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 Encode = Callable[[Path, Iterable[Piece]], Callable[[], object]]
-"""Begins to encode pieces into a file, and returns what waits for it."""
+"""Starts encoding pieces into a file, and returns the function that waits for it."""
 
 
 def _encode_ahead(
@@ -413,7 +411,7 @@ def _encode_ahead(
 ) -> Iterator[tuple[Shard, Path, Callable[[], object] | None]]:
     """Yield shards in order, while up to ``n_ahead`` later ones are encoded.
 
-    With their files and wait functions: None where an earlier process encoded it.
+    Each comes with its file and its wait function, None where an earlier process encoded it.
     """
     submitted: deque[tuple[Shard, Path, Callable[[], object] | None]] = deque()
     for shard in shards:
@@ -447,7 +445,7 @@ class _Part:
         return blocks_of(FileText(self.path, 0, self.meta["n_id_bytes"]))
 
     def columns(self) -> tuple[Ints, Ints]:
-        """Return source, document and tokens of each piece ``[P, 3]``, and sentence starts."""
+        """Return source, document and token count of each piece ``[P, 3]``, and sentence starts."""
         counts, crc32 = self.meta["n_columns"], self.meta["columns_crc32"]
         pieces, sentence_starts = read_columns(
             self.path, self.meta["n_id_bytes"], counts, self.n_bytes, crc32
@@ -482,7 +480,7 @@ def _join(
             starts = shift + np.cumsum(n_tokens) - n_tokens
             if unit == "none" and tokenizer.end_id is not None:
                 starts += document > 0  # after the previous document's end
-            # A document starts with its first piece that has a token; without any it is dropped.
+            # A document starts at its first piece with a token; without tokens it is dropped.
             kept = np.flatnonzero((n_tokens > 0) | (unit == "none"))
             numbers, firsts = np.unique(document[kept], return_index=True)
             new = kept[firsts[numbers > last_kept]]
@@ -506,7 +504,7 @@ def _join(
         for number, ranges in enumerate(sources):
             if number not in source_starts:
                 raise DataError(
-                    f"{ranges[0].document.name} has no sentence, nor has what follows it: "
+                    f"{ranges[0].document.name} and the text after it have no sentences: "
                     "give other text"
                 )
             check_unchanged(ranges)
@@ -539,7 +537,7 @@ def _bytes(starts: Any) -> bytes:
 
 
 class EncodingProgress:
-    """Progress of the innermost stage in ``n_bytes``, with those that an earlier process did."""
+    """Progress of the innermost stage in bytes, including those encoded by an earlier process."""
 
     def __init__(self, stage: str, n_bytes: int) -> None:
         self._stage = stage
@@ -611,10 +609,10 @@ def _encoders(
             idle.put(process)
         if not line.endswith(b"\n"):
             code = process.wait()
-            how = f"signal {-code}, as where memory is lacking" if code < 0 else f"code {code}"
+            how = f"signal {-code}, as when memory runs out" if code < 0 else f"code {code}"
             raise DataError(
-                f"a process that turns text into tokens ended with {how}: the same command goes "
-                "on from what is done"
+                f"a process that turns text into tokens ended with {how}: run the same command "
+                "again to resume"
             )
         if answer := json.loads(line):
             raise (ConfigError if answer["kind"] == "ConfigError" else DataError)(answer["error"])
@@ -640,7 +638,7 @@ def _encoders(
 
 
 def _start_encoder() -> "subprocess.Popen[bytes]":
-    """Start a process that runs ``main``; raise DataError where that is not possible."""
+    """Start a process that runs ``main``; raise DataError where it cannot start."""
     try:
         return subprocess.Popen(
             python_command(__name__),
@@ -671,7 +669,7 @@ def main() -> int:
 def _listen(requests: "SimpleQueue[tuple[Any, ...]]") -> None:
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
-            # Of the process that started this one, as ``multiprocessing`` does.
+            # Trusted: pickled by the parent process, as in ``multiprocessing``.
             requests.put(pickle.load(sys.stdin.buffer))  # noqa: S301
     os._exit(0)
 
@@ -704,6 +702,6 @@ def note_unfinished(path: Path) -> None:
         n_others = len(unfinished) - _MOST_NAMED
         others = [f"and {count(n_others, 'other')}"] if n_others > 0 else []
         note(
-            f"{path.parent} keeps what was stopped or is of a text that changed: "
-            f"{', '.join(unfinished[:_MOST_NAMED] + others)}. Delete what will not be gone on with"
+            f"{path.parent} has interrupted preparations, or ones of texts that changed: "
+            f"{', '.join(unfinished[:_MOST_NAMED] + others)}. Delete those that you will not resume"
         )

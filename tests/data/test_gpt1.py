@@ -193,7 +193,7 @@ def test_files_are_found_by_either_name_or_their_folder_and_go_together(tmp_path
     assert isinstance(fast, SubwordTokenizer) and fast.fingerprint == FAST.fingerprint
     (tmp_path / names[1]).unlink()
     for path in (tmp_path, tmp_path / names[0]):
-        with pytest.raises(DataError, match=f"{names[0]} is without {names[1]}"):
+        with pytest.raises(DataError, match=f"{names[0]} lacks {names[1]}"):
             load_tokenizer(path)
 
 

@@ -231,7 +231,7 @@ def test_encoded_shards_are_not_encoded_again_nor_kept_of_another_text(tmp_path,
     with monkeypatch.context() as patched:
         patched.setattr(shards, "python_command", lambda module: [sys.executable, "-c", ""])
         patched.setattr(EncodingProgress, "skip", skipped)
-        with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
+        with pytest.raises(DataError, match="tokens ended with code 0: run the same command"):
             write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
     assert skipped.call_count >= 19
     changed = [ranges(PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:])]
@@ -279,7 +279,7 @@ def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
         add_all(self, pieces)
 
     monkeypatch.setattr(ShardEncoder, "add_all", change_and_add)
-    with pytest.raises(DataError, match=f"^{path}, or what follows it, changed while it was"):
+    with pytest.raises(DataError, match=f"^{path}, or the text after it, changed while it was"):
         write_store(tmp_path / "a", [[DocumentRange(document)]], BYTES, unit)
     assert not (tmp_path / "a").exists()
 
@@ -317,7 +317,7 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
 
 
 def test_a_refused_text_of_one_shard_leaves_nothing(tmp_path):
-    with pytest.raises(DataError, match="has no sentence"):
+    with pytest.raises(DataError, match="have no sentences"):
         write_store(tmp_path / "a", [ranges(b" \n\n ")], BYTES, "lines")
     assert not list(tmp_path.glob("a.*.unfinished"))
 

@@ -124,7 +124,7 @@ def test_the_tokenizer_beside_the_arrays_comes_along_or_is_of_another_model(tmp_
     assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
     check_refused(other, "has 11 ids, but the model's vocab_size is 5", by=import_gpt1)
     (other / "vocab_40000.bpe").unlink()
-    check_refused(other, "is without vocab_40000.bpe", DataError, by=import_gpt1)
+    check_refused(other, "lacks vocab_40000.bpe", DataError, by=import_gpt1)
 
 
 def piece(array):
@@ -197,7 +197,7 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     vocabulary = {piece: number for number, piece in enumerate([*pieces, "n't</w>", "\n</w>"])}
     lines = ["#version: 0.2", "t h", "th e</w>", "n 't</w>"]
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    check_refused(folder, r"vocab.json is without merges.txt: .* belong together", DataError)
+    check_refused(folder, r"vocab.json lacks merges.txt .*: put a vocab", DataError)
     (folder / "merges.txt").write_text("\n".join([*lines, ""]))
     check_refused(folder, r"merges.txt, line 4: 'n' and \"'t</w>\" are", DataError)
     vocabulary["'t</w>"] = 37
