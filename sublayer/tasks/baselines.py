@@ -1,8 +1,8 @@
 """Baselines of every score: majority answer, bag of words, copy.
 
-Sources: a choice is the one whose words stand closest together in the passage, MCTest's sliding
-window (Richardson, Burges and Renshaw 2013), where nothing is trained. The sentence of an answer is
-found in the same manner, among sentences; which of its phrases answers is a rule of ours.
+Sources: for choices MCTest's sliding window (Richardson, Burges and Renshaw 2013), which is not
+trained: it chooses the option with its words closest together in the passage. The sentence with a
+span is found in the same way; the choice of a phrase in it is our own rule.
 """
 
 import itertools
@@ -29,13 +29,13 @@ from sublayer.tasks.wording import PLACEHOLDER, answered, fill_query
 if TYPE_CHECKING:
     from scipy import sparse
 
-# scikit-learn and scipy are slow to import, and wait for the first prediction by words.
+# scikit-learn and scipy are slow to import, and are imported by the first prediction of words.
 Numbers = NDArray[np.float64]
 Texts = Sequence[Sequence[str]]
 """Texts as words."""
 MOST_TRIPLED = 3_000_000
-"""Words of all training texts, times the classes where there are more than two, up to which pairs
-and triples of words are features, too."""
+"""Most training words, times classes if more than two, with pairs and triples of words as features.
+"""
 _SINGLE_C, _SEVERAL_C = 10.0, 0.3
 _SINGLE_RIDGE, _SEVERAL_RIDGE = 1.0, 10.0
 _MOST_FOR_THRESHOLD = 2000
@@ -46,7 +46,7 @@ class Baseline(ABC):
     """A way to answer a task without a model."""
 
     kinds: tuple[Kind, ...] = ("classes", "choice", "number", "span")
-    """Kinds of tasks that it answers."""
+    """Kinds of tasks it can answer."""
 
     @abstractmethod
     def describe(self, task: Task) -> str:
@@ -56,14 +56,14 @@ class Baseline(ABC):
     def predict(
         self, task: Task, train: Sequence[Example], scored: Sequence[Example]
     ) -> list[Prediction]:
-        """Learn from the first examples, and predict the second.
+        """Learn from the ``train`` examples, and predict the ``scored`` ones.
 
-        Raises DataError where it has to learn and no training row has a label.
+        Raises DataError where it learns and no training row has a label.
         """
 
 
 class Majority(Baseline):
-    """One answer for all; a choice that an example does not have is its first."""
+    """One answer for all examples; the first choice where an example lacks the majority's."""
 
     kinds = (*Baseline.kinds, "text")
 
@@ -75,13 +75,13 @@ class Majority(Baseline):
             "classes": "the most frequent label of the training rows",
             "number": "the mean of the training rows",
             "text": "the most frequent text of the training rows",
-            "choice": "the place where the right choice of the training rows stands most often",
+            "choice": "the most frequent position of the right choice in the training rows",
         }[task.kind]
 
     def predict(
         self, task: Task, train: Sequence[Example], scored: Sequence[Example]
     ) -> list[Prediction]:
-        """Predict the majority's answer; of spans nothing is learned."""
+        """Predict the majority's answer; for spans nothing is learned."""
         if task.kind == "span":
             if task.has_unanswerable:
                 return [Prediction(no_answer=1.0)] * len(scored)
@@ -116,16 +116,16 @@ class Words(Baseline):
     def describe(self, task: Task) -> str:
         """Return the method for a task in a few words."""
         if task.kind == "choice":
-            return "the choice whose words stand closest together in the passage; nothing trained"
+            return "the choice with its words closest together in the passage; nothing trained"
         if task.kind == "span":
             learned = (
-                "its threshold of no answer trained" if task.has_unanswerable else "nothing trained"
+                "the no-answer threshold trained" if task.has_unanswerable else "nothing trained"
             )
-            return f"a phrase of the sentence that has most of the question's words; {learned}"
+            return f"a phrase of the sentence with most of the question's words; {learned}"
         model = "logistic regression" if task.kind == "classes" else "ridge regression"
         classes = ", classes balanced" if task.kind == "classes" and _is_balanced(task) else ""
         if len(task.fields) > 1:
-            return f"{model} on the TF-IDF of each text's words and what they share{classes}"
+            return f"{model} on the TF-IDF of each text's words and their overlap{classes}"
         return f"{model} on the TF-IDF of words, pairs and triples of words{classes}"
 
     def predict(
@@ -133,17 +133,18 @@ class Words(Baseline):
     ) -> list[Prediction]:
         """Predict from words.
 
-        Choices: the first of those whose words, with the question's, score highest. The passage is
-        the task's first text, all others are the question; the choice fills its blanks.
+        Choices: the one with the highest window score of its words and the question's, the first of
+        equals. The passage is the task's first text, all others are the question; the choice fills
+        its blanks.
 
-        Spans: a phrase that has no word of the question: of names for who and where, with a number
-        for when and how many, and the nearer to the question's words the better. ``no_answer`` is
-        the share of the question's words, by weight, that the sentence is without. Where questions
-        may have no answer, those above a threshold have none: the one by which 2,000 training
-        examples have the best F1.
+        Spans: a phrase without words of the question, preferably with capitals for who and where,
+        with a number for when and how many, and near the question's words. ``no_answer`` is the
+        weighted share of the question's words missing from the sentence. Where questions may be
+        unanswerable, those above a threshold get no answer; it maximises F1 on up to 2,000 training
+        examples.
 
-        Classes: logistic regression; a label that no training row has is never predicted. Numbers:
-        ridge regression, none beyond those of the training examples.
+        Classes: logistic regression; a label without training rows is never predicted. Numbers:
+        ridge regression, clipped to the range of the training examples.
         """
         if task.kind == "choice":
             predictions = []
@@ -198,7 +199,7 @@ class Words(Baseline):
 
 
 class Copy(Baseline):
-    """A copy of the input, of its first text where there are several."""
+    """A copy of the input, or of the first of several texts."""
 
     kinds = ("text",)
 
@@ -214,11 +215,11 @@ class Copy(Baseline):
 
 
 BASELINES: dict[str, Baseline] = {"majority": Majority(), "words": Words(), "copy": Copy()}
-"""By name, in the order in which they are shown."""
+"""Baselines by name, in display order."""
 
 
 def labelled_rows(task: Task, train: Sequence[Example]) -> list[Example]:
-    """Return the training rows that have a label. Raises DataError where there are none."""
+    """Return the labelled training rows. Raises DataError where there are none."""
     rows = [example for example in train if example.is_labelled]
     if not rows:
         raise DataError(
@@ -229,7 +230,7 @@ def labelled_rows(task: Task, train: Sequence[Example]) -> list[Example]:
 
 
 def _is_balanced(task: Task) -> bool:
-    """Check whether metrics weigh classes equally, as the model then does."""
+    """Return whether the metrics weigh classes equally, as the classifier then does."""
     return any(METRICS[name].is_balanced for name in task.metrics)
 
 
@@ -237,10 +238,10 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def split_words(text: str) -> list[str]:
-    """Return words and marks in lower case: "Don't go." is don ' t go . of them.
+    """Return lower-case words and punctuation: "Don't go." becomes don ' t go .
 
-    Vowel signs and accents belong to their words; each character of a script without spaces between
-    words is one.
+    Vowel signs and accents belong to their words; in a script without spaces between words, each
+    character is a word.
     """
     pattern = _TOKEN if text.isascii() else _token_of_any_script()
     return pattern.findall(text.lower())
@@ -253,7 +254,7 @@ def _token_of_any_script() -> re.Pattern[str]:
 
 
 _OVERLAP_SCALE = 0.5
-"""Factor of standardised overlap beside TF-IDF: less is penalised more."""
+"""Scale of standardised overlap features next to TF-IDF: smaller ones are penalised more."""
 
 
 def _features(
@@ -263,10 +264,10 @@ def _features(
     from scipy import sparse
 
     split: dict[str, list[str]] = {}  # a passage occurs in many examples
-    # Of both sets the words of all first texts, of all second ones, and so on.
+    # For both sets: the words of all first texts, of all second ones, and so on.
     both: list[list[list[list[str]]]] = []
     for examples in (train, scored):
-        # A diagnostic set may call the texts otherwise than the task that it is trained as.
+        # A diagnostic set may name the texts differently from the task that trains it.
         has_fields = set(task.fields) <= set(examples[0].fields)
         renamed = task if has_fields else replace(task, fields=tuple(examples[0].fields))
         wording = wording_of(renamed)
@@ -294,7 +295,7 @@ def _features(
 def _tfidf(
     train: Texts, scored: Texts, n_words: int = 1
 ) -> "tuple[sparse.csr_matrix, sparse.csr_matrix]":
-    """Return the TF-IDF of words, and of up to ``n_words`` that follow each other."""
+    """Return the TF-IDF of words, and of n-grams up to ``n_words``."""
     from scipy import sparse
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -313,9 +314,9 @@ def _tfidf(
 _NEGATIONS = frozenset(
     {"not", "no", "never", "nothing", "nobody", "none", "neither", "nor", "without", "cannot", "t"}
 )
-"""``t`` is the rest of don't."""
+"""``t`` is the end of a split don't."""
 _MOST_ROWS = 20_000
-"""Pairs that are compared at once."""
+"""Most pairs compared at once."""
 FEATURES = (
     "shared words, of the second's",
     "shared words, of the first's",
@@ -325,17 +326,17 @@ FEATURES = (
     "shared word pairs, of the second's",
     "log of the first's length",
     "log of the second's length",
-    "log of the rarity that the second has alone",
-    "log of the rarity that the first has alone",
+    "log of the rarity of words only in the second",
+    "log of the rarity of words only in the first",
     "negation in the first",
     "negation in the second",
-    "negation in one alone",
+    "negation in only one",
 )
-"""The columns of overlap, in order."""
+"""Columns of ``Overlap.features``, in order."""
 
 
 class Overlap:
-    """Compares texts by words weighted by their rarity in given texts."""
+    """Comparison of texts by words, weighted by rarity in the given texts."""
 
     def __init__(self, texts: Texts) -> None:
         counts, words = _count(texts)
@@ -384,7 +385,7 @@ class Overlap:
 
 
 def _count(texts: Sequence[Sequence[object]]) -> "tuple[sparse.csr_matrix, list[str]]":
-    """Count the elements of texts, which are sequences of them; return the elements, too."""
+    """Count the elements of texts, sequences of elements; also return the elements."""
     from scipy import sparse
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -403,9 +404,9 @@ def _quotient(part: Numbers, whole: Numbers) -> Numbers:
 
 
 def score_windows(passage: str, wanted: Sequence[frozenset[str]]) -> list[float]:
-    """Return for each set of words its maximum weight in a window of as many passage words.
+    """Return each word set's maximum weight in a passage window of as many words as the set.
 
-    A word weighs log(1 + 1 / its count in the passage).
+    The weight of a word is log(1 + 1 / its count in the passage).
     """
     words = split_words(passage)
     counts = Counter(words)
@@ -430,20 +431,20 @@ why how many much had has have into than then also more most other some such onl
 will may
 """
 _LINKING = frozenset(_LINKING_WORDS.split())
-"""Words that are no part of an answer."""
+"""Words excluded from answers."""
 _NAME_BONUS, _COUNT_BONUS, _CAPITAL_BONUS = 2.0, 3.0, 0.5
 _DISTANCE_COST = 0.1
 
 
 def _answer(task: Task, example: Example) -> Prediction:
-    """Answer with a phrase of the passage's sentence that has most of the question's words."""
+    """Answer with a phrase of the passage's sentence with most of the question's words."""
     passage, question = (example.fields[name] for name in task.fields)
     in_question = {word[0].lower() for word in _WORD.finditer(question)}
-    # The sentence: that of the greatest share of the question's words, by their weight. A word that
-    # the passage lacks weighs as much as one that it has once.
+    # The sentence: the one with the greatest weighted share of the question's words. A word missing
+    # from the passage has the weight of one that occurs once.
     words = list(_WORD.finditer(passage))
     counts = Counter(word[0].lower() for word in words)
-    wanted = sorted(in_question - {"?"})  # sums of weights would follow the order of a set
+    wanted = sorted(in_question - {"?"})  # a set's order would change the sums of weights
     weights = {word: float(np.log1p(1 / counts[word])) for word in wanted if counts[word]}
     total = sum(weights.values()) + (len(wanted) - len(weights)) * float(np.log(2))
     sentence: list[re.Match[str]] = []

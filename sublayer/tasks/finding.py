@@ -1,6 +1,6 @@
 """Files of a task: publishers' and the hub's names, and releases to download.
 
-Source of the addresses and sums in the rows of tasks: huggingface/datasets at 040102f,
+Source of the addresses and checksums in the rows of tasks: huggingface/datasets at 040102f,
 ``dataset_infos.json`` of glue, super_glue, squad, squad_v2, snli, race and scitail.
 """
 
@@ -28,12 +28,12 @@ _PACKED = re.compile(f"({'|'.join(map(re.escape, PACKED_TABLES))})$")
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name, in small letters and without other characters."""
+    """Return the words of a name in lower case: its runs of letters."""
     return re.split(r"[^a-z]+", name.lower())
 
 
 def unpacked_name(path: Path) -> str:
-    """Return a file's name in small letters, without the suffix of its compression."""
+    """Return a file's name in lower case, without the suffix of its compression."""
     name = _PACKED.sub("", path.name.lower())
     if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
         return name + Path(archived_name(path).lower()).suffix
@@ -43,7 +43,7 @@ def unpacked_name(path: Path) -> str:
 def split_in_name(path: Path, suffixes: Collection[str]) -> str:
     """Return the split in a file's name; empty for none or several.
 
-    Empty also for other suffixes, and paths that are not files.
+    Empty also for other suffixes, and for paths that are not files.
     """
     name = Path(unpacked_name(path))
     splits = {_SPLITS[word] for word in words_of(name.stem) if word in _SPLITS}
@@ -53,7 +53,7 @@ def split_in_name(path: Path, suffixes: Collection[str]) -> str:
 
 
 SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".json", ".csv", ".parquet")
-"""Those of files of records, in the order in which they are taken where a split has several."""
+"""Suffixes of files of records, in order of preference where a split has several."""
 
 _WORDS = {"validation": "dev", "valid": "dev", "val": "dev"}
 _FINDING_PACKED = re.compile(r"\.(gz|zst)$")
@@ -66,23 +66,22 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class FileLayout:
-    """The names of a task's folder and files."""
+    """Names of a task's folder and files."""
 
     names: tuple[str, ...]
-    """Of the task's folder, and before the split in the name of a file: ``sst2_train.jsonl``."""
+    """Names of the task's folder, also before the split in a file's name: ``sst2_train.jsonl``."""
     suite: tuple[str, ...] = ()
-    """Of the folder above that of the task."""
+    """Names of the folder above the task's."""
     below: tuple[str, ...] = ("", "data", "default")
-    """Folders within that of the task that files may lie in, in the order in which they are looked
-    at."""
+    """Folders inside the task's folder that may hold its files, in search order."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """The splits of files that have names of their own; capitals do not count."""
+    """Splits by file name, for files with special names; case does not matter."""
     joint: Mapping[str, str] = field(default_factory=dict)
-    """The splits of files that are one split together where there are several, by their names."""
+    """Splits by file name, for files that together form one split."""
     suffixes: tuple[str, ...] = SUFFIXES
 
     def described(self) -> str:
-        """Describe the names of files."""
+        """Describe the file names."""
         others = ", ".join([*self.joint, *self.own])
         kinds = ", ".join(self.suffixes)
         return (
@@ -91,7 +90,7 @@ class FileLayout:
         )
 
     def is_named(self, name: str) -> bool:
-        """Return whether a name is the task's: SST-2, sst2 and glue_sst2 are one."""
+        """Return whether a name is the task's: SST-2, sst2 and glue_sst2 are the same."""
         plain = _plain(name)
         suites = ("", *map(_plain, self.suite))
         return any(plain == suite + _plain(alias) for suite in suites for alias in self.names)
@@ -109,9 +108,9 @@ def find_splits(
 ) -> dict[str, tuple[Path, ...]]:
     """Find the files of each split, in the first place that has any.
 
-    Places are the task's folder, below ``folder`` or the suite's; ``folder`` itself, unless named
-    as one of ``others`` or a suite; files in it, or the suite's, with the task's name. ``may_be``
-    checks a split's file by content, where no name is the task's.
+    Places, in order, are the task's folder in ``folder`` or the suite's; ``folder`` itself, unless
+    named as one of ``others`` or a suite; and files with the task's name in the suite's folder or
+    ``folder``. ``may_be`` checks a split's file by content where no folder has the task's name.
     """
     suites = [path for path in _folders(folder) if layout.is_suite(path.name)]
     for above in (*suites, folder):
@@ -142,8 +141,8 @@ def find_in_first(
 ) -> dict[str, tuple[Path, ...]]:
     """Find the files of each split in the first place that has any.
 
-    Places are the folders in ``folder`` whose names are the task's, then ``folder`` itself, and
-    ``below`` each.
+    Places are the folders in ``folder`` with the task's name, then ``folder`` itself, each with the
+    folders ``below``.
     """
     named = [child for child in entries(folder) if child.is_dir() and is_named(child.name)]
     for parent in (*named, folder):
@@ -155,7 +154,7 @@ def find_in_first(
 
 
 def check_shards(paths: tuple[Path, ...]) -> None:
-    """Raise DataError where of files such as ``train-00000-of-00002.parquet`` some are missing."""
+    """Raise DataError where shards such as ``train-00000-of-00002.parquet`` are missing."""
     shards = [shard for path in paths if (shard := _SHARD.search(path.name))]
     if not shards:
         return
@@ -163,8 +162,8 @@ def check_shards(paths: tuple[Path, ...]) -> None:
     missing = set(range(n_shards)) - {int(shard[1]) for shard in shards}
     if missing:
         raise DataError(
-            f"{paths[0].parent} has {len(shards)} of the {n_shards} files of which "
-            f"{paths[0].name} is one: number {min(missing)} is missing"
+            f"{paths[0].parent} has {len(shards)} of the {n_shards} shards of "
+            f"{paths[0].name}: number {min(missing)} is missing"
         )
 
 
@@ -177,7 +176,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def entries(folder: Path) -> list[Path]:
-    """Return the files and folders of a folder in order; none where there is no such folder."""
+    """Return the sorted entries of a folder; none where it does not exist."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -187,7 +186,7 @@ def entries(folder: Path) -> list[Path]:
 
 
 def _first(folder: Path, layout: FileLayout) -> dict[str, tuple[Path, ...]]:
-    """Return the splits in the first folder, of those that files may lie in, that has any."""
+    """Return the splits in the first folder of ``layout.below`` that has any."""
     return find_in_first(
         folder, lambda name: False, layout.below, lambda path: _splits(path, layout, is_own=True)
     )
@@ -210,7 +209,7 @@ def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tupl
             if not split and suffix in layout.suffixes:
                 split = _split_of(_SHARD.sub("", Path(name).stem), layout, is_own=is_own)
         if split and parts:
-            ranks = (*layout.suffixes, suffix)  # a file with another name may end otherwise
+            ranks = (*layout.suffixes, suffix)  # a file with a special name may have another suffix
             files.setdefault((split, ranks.index(suffix)), []).extend(parts)
     by_split: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
@@ -220,7 +219,7 @@ def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tupl
 
 
 def _of_name(splits: Mapping[str, str], name: str) -> str:
-    """Return the split of a file's name in small letters; empty where it has none."""
+    """Return the split of a lower-case file name; empty where it has none."""
     return next((split for known, split in splits.items() if known.lower() == name), "")
 
 
@@ -235,7 +234,7 @@ def _split_of(stem: str, layout: FileLayout, *, is_own: bool) -> str:
 
 
 def one_copy(paths: list[Path]) -> tuple[Path, ...]:
-    """Return the parts of a split; of several whole files the one of the shortest name."""
+    """Return the parts of a split, or its whole file with the shortest name."""
     parts = [path for path in paths if _SHARD.search(path.name) or path.stem.isdigit()]
     whole = sorted(set(paths) - set(parts), key=lambda path: (len(path.name), path.name))
     return tuple(whole[:1] or parts)
@@ -249,29 +248,29 @@ _Member = tuple[str, int, IO[bytes]]
 
 @dataclass(frozen=True)
 class Release:
-    """The files that a task is published in; several tasks may share them."""
+    """Downloads of a published task; several tasks may share them."""
 
     folder: str
     """Folder in the cache, below the folder of all tasks."""
     files: tuple[Download, ...]
     keeps: str = r"[^/]+/[^/]+\.(tsv|jsonl)"
-    """A pattern of the paths in an archive that are kept."""
+    """Pattern of the paths to extract from an archive."""
 
     @classmethod
     def of(cls, folder: str, sums: Mapping[str, str], **keeps: str) -> "Release":
-        """Return the release of files, by their addresses, with their SHA-256."""
-        # The sums are of one time: a mirror's archive, or a mended one, may have another.
+        """Build a release from SHA-256 sums by address."""
+        # The sums date from one time: a mirror's archive, or a corrected one, may differ.
         files = (Download(url, None, "sha256", sha, may_differ=True) for url, sha in sums.items())
         return cls(folder, tuple(files), **keeps)
 
     def path(self, cache: Path | None) -> Path:
-        """Return the folder of the files in the cache, whether it is there or not."""
+        """Return the folder of the files in the cache, whether or not it exists."""
         return cache_folder(cache) / "tasks" / self.folder
 
     def fetched(self, title: str, cache: Path | None) -> Path:
-        """Return the folder of the files in the cache, downloaded where they are not there.
+        """Return the folder of the files in the cache, downloading them if necessary.
 
-        Raises DataError, with the addresses to fetch, where a task of a ``title`` cannot be
+        Raises DataError, with the addresses, where the task with this ``title`` cannot be
         downloaded.
         """
         folder = self.path(cache)
@@ -282,8 +281,8 @@ class Release:
         except DataError as error:
             urls = ", ".join(file.url for file in self.files)
             raise DataError(
-                f"{title} is not in the cache, and {error}. By hand: fetch {urls}, unpack what is "
-                "packed, and name the folder (finetune --data DIR, evaluate --path DIR)"
+                f"{title} is not in the cache, and {error}. By hand: download {urls}, extract any "
+                "archive, and name the folder (finetune --data DIR, evaluate --path DIR)"
             ) from error
         return folder
 
@@ -298,12 +297,12 @@ class Release:
                         _extract(path, self.keeps, unfinished)
                         path.unlink()
         except OSError as error:
-            if not folder.is_dir():  # that is, no other process was quicker
+            if not folder.is_dir():  # else another process was faster
                 raise DataError(f"cannot write {folder}: {error.strerror or error}") from error
 
 
 def _extract(archive: Path, keeps: str, target: Path) -> None:
-    """Extract the files of an archive that are wanted; raise DataError where there are none."""
+    """Extract the members that match ``keeps``; raise DataError where none does."""
     n_files = 0
     n_bytes = 0
     try:
@@ -315,7 +314,7 @@ def _extract(archive: Path, keeps: str, target: Path) -> None:
                 n_files += 1
                 n_bytes += size
                 if n_bytes > _MOST_BYTES:
-                    raise DataError(f"{archive.name} becomes more than {_MOST_BYTES >> 30} GiB")
+                    raise DataError(f"{archive.name} extracts to more than {_MOST_BYTES >> 30} GiB")
                 path = target.joinpath(*parts)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with content, path.open("xb") as file:
@@ -323,11 +322,11 @@ def _extract(archive: Path, keeps: str, target: Path) -> None:
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError) as error:
         raise DataError(f"{archive.name} is a damaged archive ({error})") from error
     if not n_files:
-        raise DataError(f"{archive.name} holds none of the files that it is known for")
+        raise DataError(f"{archive.name} holds none of the expected files")
 
 
 def _members(archive: Path) -> Iterator[_Member]:
-    """Open the files of an archive, one after another, with their names and sizes."""
+    """Open the files of an archive, one by one, with their names and sizes."""
     if archive.name.endswith(".zip"):
         with zipfile.ZipFile(archive) as packed:
             for member in packed.infolist():

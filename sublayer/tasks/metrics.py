@@ -1,7 +1,7 @@
-"""Metrics of tasks, from predictions and gold answers, by contributions of units.
+"""Metrics of tasks, from predictions and gold answers, as contributions of units.
 
-Exact match and F1 of words are computed as SQuAD's scripts compute them; ReCoRD's script computes
-the same as SQuAD 1.1's, of the entity that was chosen.
+Exact match and word F1 follow SQuAD's scripts; ReCoRD's script computes the same as SQuAD 1.1's,
+for the chosen entity.
 """
 
 import re
@@ -25,22 +25,22 @@ OTHER_ENDS = (
     "。｡！？．﹒﹖﹗"  # wide
     "։׃؟۔܀܁܂߹।॥၊။።፧፨។៕᠃᠉᥄᥅᱾᱿꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫‼‽⁇⁈⁉⸮⸼"
 )
-"""Marks that end sentences in scripts other than Latin, Greek and Cyrillic.
+"""Sentence-final punctuation of scripts other than Latin, Greek and Cyrillic.
 
-Source: the marks of spaCy's sentencizer, those of Khmer and Hebrew added."""
+Source: spaCy's sentencizer, with those of Khmer and Hebrew added."""
 UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u3190-\u9fff\uf900-\ufaff"
     "\ufe30-\ufe4f\uff01-\uff9f\U00020000-\U0003ffff"
 )
-"""Ranges of characters, for a regular expression, that are written without spaces between words.
+"""Character ranges, for a regular expression, of scripts without spaces between words.
 
 Thai, Lao, Tibetan, Burmese, Khmer; Chinese and Japanese with their punctuation; not Hangul."""
 
 Numbers = NDArray[np.float64]
 Predictions = Sequence[Prediction | None]
-"""One for each example, in their order; None where there is none."""
+"""Predictions in the order of the examples; None for an example without one."""
 _NONE = -1
-"""The class of a prediction that is none of the labels."""
+"""Class index of a prediction outside the labels."""
 Labels = NDArray[np.int64]
 
 
@@ -48,7 +48,8 @@ Labels = NDArray[np.int64]
 class Answered:
     """Labelled examples, at least one, and their predictions.
 
-    Units are groups of examples, and each example that has no group, in the order of their firsts.
+    Units are groups of examples, and single examples without a group, in the order of their first
+    examples.
     """
 
     examples: Sequence[Example]
@@ -56,7 +57,7 @@ class Answered:
 
     @cached_property
     def of_examples(self) -> NDArray[np.int64]:
-        """The number of each example's unit."""
+        """Index of each example's unit, [N]."""
         numbers: dict[object, int] = {}
         of_examples = [
             numbers.setdefault(example.group or (index,), len(numbers))
@@ -66,7 +67,7 @@ class Answered:
 
     @cached_property
     def n_units(self) -> int:
-        """The number of units."""
+        """Number of units."""
         return int(self.of_examples.max()) + 1
 
     @property
@@ -75,7 +76,7 @@ class Answered:
         return self.n_units == len(self.examples)
 
     def sums(self, values: Numbers) -> Numbers:
-        """Add up the values of each unit's examples, [N, K], to [U, K]."""
+        """Sum the values of each unit's examples, from [N, K] to [U, K]."""
         if self.are_units:
             return values
         result = np.zeros((self.n_units, values.shape[1]))
@@ -89,7 +90,7 @@ class Answered:
         of: NDArray[np.bool_] | None = None,
         reason: str = "",
     ) -> "Sums":
-        """Return the mean of each example's value; ``of`` those that count, unset all."""
+        """Return the mean value over examples; ``of`` selects the examples that count, None all."""
         counted = np.ones(len(values)) if of is None else of
         return Sums(
             self.sums(np.stack([values, counted], axis=1).astype(np.float64)), ratio, reason
@@ -110,10 +111,10 @@ class Answered:
 
 
 class Contributions(ABC):
-    """Contributions of units to a metric, for resampling."""
+    """Contributions of units to a metric, from which resampled sets are scored."""
 
     reason: str = ""
-    """Reason why the metric has no value of all units and is 0; empty where it has one."""
+    """Why the metric is undefined over all units, and reported as 0; empty where it is defined."""
 
     @property
     @abstractmethod
@@ -122,18 +123,19 @@ class Contributions(ABC):
 
     @abstractmethod
     def at(self, weights: Numbers) -> Numbers:
-        """Return the metric of samples, [R], from unit counts, [R, U]."""
+        """Return the metric of each sample, [R], from unit counts, [R, U]."""
 
     @abstractmethod
     def influences(self) -> Numbers:
-        """Return each unit's influence on the metric, [U]: pseudo-values less their mean.
+        """Return each unit's influence on the metric, [U]: pseudo-values minus their mean.
 
-        Their variance by the number of units is that of the metric (Efron 1982, the jackknife).
+        Their variance divided by the number of units estimates the metric's variance (Efron 1982,
+        the jackknife).
         """
 
     @property
     def value(self) -> float:
-        """Return the metric of all units; 0 where it has no value."""
+        """Return the metric over all units; 0 where it is undefined."""
         if self.reason:
             return 0.0
         return float(self.at(np.ones((1, self.n_units)))[0])
@@ -141,7 +143,7 @@ class Contributions(ABC):
 
 @dataclass
 class Sums(Contributions):
-    """A metric as a function of sums over units."""
+    """A metric that is a function of sums over units."""
 
     columns: Numbers
     """Summands of each unit, [U, K]."""
@@ -170,17 +172,17 @@ class TaskMetric:
     """A row of ``METRICS``."""
 
     name: str
-    """As ``Task.metrics`` says it."""
+    """Name in ``Task.metrics``."""
     title: str
-    """As tables head it."""
+    """Heading in tables."""
     contributions: Callable[[Answered], Contributions]
     """Computes the contribution of each unit."""
     is_beside: bool = False
-    """True where it is reported beside a task's score, and is no part of that."""
+    """True where it is reported along with a task's score, but is not part of it."""
     is_proportion: bool = False
-    """True where it is the share of examples that are right, whose error is a proportion's."""
+    """True where it is the share of correct examples, with the standard error of a proportion."""
     is_balanced: bool = False
-    """True where every class counts alike, however rare."""
+    """True where every class has the same weight, however rare."""
 
 
 def ratio(sums: Numbers) -> Numbers:
@@ -196,13 +198,13 @@ def quotient(above: Numbers, below: Numbers) -> Numbers:
 
 
 def accuracy(answered: Answered) -> Sums:
-    """Compute the accuracy; answers that are not labels are wrong."""
+    """Compute the accuracy; answers outside the labels are wrong."""
     gold, predicted = answered.labels
     return answered.share(gold == predicted)
 
 
 def accuracy_of(beginning: str, answered: Answered) -> Sums:
-    """Compute the accuracy of the examples whose ids begin so, as those of a school of RACE."""
+    """Compute the accuracy over examples whose ids have a prefix, such as the level of RACE."""
     gold, predicted = answered.labels
     is_of = np.array([example.id.startswith(beginning) for example in answered.examples])
     reason = "" if is_of.any() else f"no example is of {beginning}"
@@ -210,9 +212,9 @@ def accuracy_of(beginning: str, answered: Answered) -> Sums:
 
 
 def f1(answered: Answered) -> Sums:
-    """Compute the F1 of class 1; 0 where neither gold nor predictions have it.
+    """Compute the F1 of class 1; 0 where it occurs in neither labels nor predictions.
 
-    A prediction that is neither 0 nor 1 counts as the opposite of the label. Source: T5's
+    A prediction other than 0 or 1 counts as the opposite of the label. Source: T5's
     ``f1_score_with_invalid``.
     """
     gold, predicted = answered.labels
@@ -224,10 +226,11 @@ def f1(answered: Answered) -> Sums:
 
 
 def macro_f1(answered: Answered) -> Sums:
-    """Compute the mean of each class's F1 against the others.
+    """Compute the mean over classes of one-vs-rest F1.
 
-    The classes are those that are right or predicted somewhere in the sample, as in scikit-learn;
-    a prediction that is none of them is missed by the right class, and is false for no other.
+    The classes are those among the labels or predictions of the sample, as in scikit-learn; a
+    prediction outside the labels is a false negative of the correct class, and a false positive of
+    none.
     """
     gold, predicted = answered.labels
     classes = np.unique(np.concatenate([gold, predicted]))
@@ -237,10 +240,10 @@ def macro_f1(answered: Answered) -> Sums:
 
 
 def matthews(answered: Answered) -> Sums:
-    """Compute Matthews correlation, of two or more classes, from -1 to 1.
+    """Compute the Matthews correlation of two or more classes, from -1 to 1.
 
-    0 where all examples are of one class, or all predictions. A prediction that is none of the
-    labels is a class of its own, as in T5. Source: Gorodkin 2004, R_K.
+    0 where all labels, or all predictions, are the same. A prediction outside the labels is a class
+    of its own, as in T5. Source: Gorodkin 2004, R_K.
     """
     gold, predicted = answered.labels
     classes = np.unique(np.concatenate([gold, predicted]))
@@ -283,9 +286,9 @@ def _correlation(sums: Numbers) -> Numbers:
 
 
 def group_exact_match(answered: Answered) -> Sums:
-    """Compute the share of groups whose predictions are all right: MultiRC's EM, of questions.
+    """Compute the share of groups with all predictions correct: MultiRC's EM over questions.
 
-    An example of no group is one by itself.
+    An example without a group is a group by itself.
     """
     gold, predicted = answered.labels
     columns = np.ones((answered.n_units, 2))
@@ -294,10 +297,10 @@ def group_exact_match(answered: Answered) -> Sums:
 
 
 def gender_parity(answered: Answered) -> Sums:
-    """Compute the share of pairs whose two predictions are the same, right or wrong.
+    """Compute the share of pairs with equal predictions, correct or not.
 
-    A prediction that is none of the labels is the same as nothing. An example of no pair is left
-    out. Source: Rudinger et al. 2018, as SuperGLUE has it.
+    A prediction outside the labels equals no other. An example without a pair is left out. Source:
+    Rudinger et al. 2018, as SuperGLUE computes it.
     """
     _, predicted = answered.labels
     columns = np.zeros((answered.n_units, 2))
@@ -305,22 +308,22 @@ def gender_parity(answered: Answered) -> Sums:
         of_unit = predicted[answered.of_examples == unit]
         if len(of_unit) > 1:
             columns[unit] = len({*of_unit.tolist()}) == 1 and _NONE not in of_unit, 1
-    reason = "" if columns.any() else "no two examples are a pair"
+    reason = "" if columns.any() else "no two examples form a pair"
     return Sums(columns, ratio, reason)
 
 
 _ROUNDING = 1e-12
-"""A variance, as a part of that of the whole set, that is none."""
+"""Variance, relative to the whole set's, up to which a sample counts as constant."""
 _MOST_WEIGHTS = 1 << 22
-"""Of samples whose ranks are computed at once."""
+"""Weights of the samples ranked at once."""
 Places = NDArray[np.int64]
 
 
 def pearson(answered: Answered) -> Sums:
-    """Correlate the numbers, from -1 to 1; 0 where either side is constant.
+    """Compute Pearson's correlation, from -1 to 1; 0 where either side is constant.
 
-    A text that is no number counts as one below all that are right: by a fifth of their range, as
-    T5's -1 lies below 0 to 5.
+    A text that is not a number counts as a value below all labels, by a fifth of their range, as
+    T5's -1 is below 0 to 5.
     """
     gold, predicted, reason = _numbers(answered)
     x, y = _standardised(gold), _standardised(predicted)
@@ -329,9 +332,9 @@ def pearson(answered: Answered) -> Sums:
 
 
 def spearman(answered: Answered) -> "Ranks":
-    """Correlate the ranks, from -1 to 1; equal numbers have the mean of their ranks.
+    """Compute Spearman's rank correlation, from -1 to 1; equal numbers share their mean rank.
 
-    Otherwise as ``pearson``.
+    Missing numbers are treated as in ``pearson``.
     """
     gold, predicted, reason = _numbers(answered)
     return Ranks(answered, _places(gold), _places(predicted), reason)
@@ -339,11 +342,11 @@ def spearman(answered: Answered) -> "Ranks":
 
 @dataclass
 class Ranks(Contributions):
-    """Pairs of numbers, ranked anew in each sample."""
+    """Pairs of numbers, re-ranked in each sample."""
 
     answered: Answered
     gold: Places
-    """The place of each example's number among the distinct ones, from 0, [N]."""
+    """Index of each example's number among the distinct ones, from 0, [N]."""
     predicted: Places
     reason: str = ""
 
@@ -360,7 +363,7 @@ class Ranks(Contributions):
 
     def _of(self, weights: Numbers) -> Numbers:
         total = weights.sum(1, keepdims=True)
-        # The mean rank is half of what there is.
+        # The mean rank is half the total weight.
         x = _ranks(self.gold, weights) - total / 2  # [R, N]
         y = _ranks(self.predicted, weights) - total / 2
         covariance = (weights * x * y).sum(1)
@@ -368,9 +371,10 @@ class Ranks(Contributions):
         return quotient(covariance, deviation)
 
     def influences(self) -> Numbers:
-        """Return the correlation's derivatives by the weights of the units, times their number.
+        """Return the correlation's derivatives with respect to unit weights, times the number of
+        units.
 
-        An example adds its product, and moves the ranks of all above it.
+        An example adds its product, and shifts the ranks of all above it.
         """
         ones = np.ones((1, len(self.gold)))
         half = len(self.gold) / 2
@@ -387,7 +391,7 @@ class Ranks(Contributions):
 
 
 def _numbers(answered: Answered) -> tuple[Numbers, Numbers, str]:
-    """Return labels, predictions, and the reason why they have no correlation."""
+    """Return labels, predictions, and why their correlation is undefined; empty where it is not."""
     gold = np.array([example.label for example in answered.examples], dtype=np.float64)
     none = gold.min() - np.ptp(gold) / 5
     labels = [None if pred is None else pred.label for pred in answered.predictions]
@@ -403,8 +407,8 @@ def _numbers(answered: Answered) -> tuple[Numbers, Numbers, str]:
 
 
 def _standardised(numbers: Numbers) -> Numbers:
-    """Subtract the mean and divide by the deviation, so that sums of squares lose no digits."""
-    # By the range first: the square of a number may be none that there is.
+    """Subtract the mean and divide by the deviation, so that sums of squares stay precise."""
+    # Divide by the range first: squares of large numbers may overflow.
     scaled = (numbers - numbers[0]) / (np.ptp(numbers) or 1.0)
     deviation = scaled.std()
     result: Numbers = (scaled - scaled.mean()) / (deviation or 1.0)
@@ -424,7 +428,7 @@ def _places(numbers: Numbers) -> Places:
 
 
 def _ranks(places: Places, weights: Numbers) -> Numbers:
-    """Return the rank of each number, [R, N]: the weight below it, and half of its equals'."""
+    """Return the rank of each number, [R, N]: the weight below it plus half that of its equals."""
     n_places = int(places.max()) + 1
     rows = np.arange(len(weights))[:, None] * n_places
     at_places = np.bincount((rows + places).ravel(), weights.ravel(), len(weights) * n_places)
@@ -434,7 +438,7 @@ def _ranks(places: Places, weights: Numbers) -> Numbers:
 
 
 def _above(places: Places, values: Numbers) -> Numbers:
-    """Return for each example the sum of values that lie above it, and half of those equal."""
+    """Return for each example the sum of values above its place, plus half of those at it."""
     at_places = np.bincount(places, values)
     sums: Numbers = (values.sum() - at_places.cumsum() + at_places / 2)[places]
     return sums
@@ -449,16 +453,16 @@ Compare = Callable[[str, str], float]
 
 
 def normalise(text: str) -> str:
-    """Return a text as answers are compared: in lower case, without ASCII punctuation and articles.
+    """Return a text normalised for comparison: lower case, no ASCII punctuation, no articles.
 
-    Punctuation goes first: of "The-Cat" remains "thecat".
+    Punctuation is removed first: "The-Cat" becomes "thecat".
     """
     without = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", without).split())
 
 
 def _compared(compare: Compare, answered: Answered) -> Sums:
-    """Compare texts as SQuAD 1.1's script does; where there is no prediction it is wrong."""
+    """Compare texts as SQuAD 1.1's script does; an example without a prediction is wrong."""
     pairs = zip(answered.examples, answered.predictions, strict=True)
     return answered.share(
         [
@@ -482,9 +486,9 @@ def _compared_v2(compare: Compare, answered: Answered) -> Sums:
 
 
 def scores_v2(compare: Compare, examples: Sequence[Example], predictions: Predictions) -> Numbers:
-    """Score texts as SQuAD 2.0's script does; NaN where there is no prediction.
+    """Score texts as SQuAD 2.0's script does; NaN where a prediction is missing.
 
-    No answer is an empty text. Gold answers that normalise to nothing are ignored.
+    No answer is an empty text. Gold answers that normalise to an empty text are ignored.
     """
     scores = []
     for example, prediction in zip(examples, predictions, strict=True):
@@ -502,14 +506,14 @@ def is_equal(gold: str, predicted: str) -> float:
 
 
 def words_f1(gold: str, predicted: str) -> float:
-    """Compare words: 0 where none is shared, also of nothing."""
+    """Compute the F1 of words: 0 where none is shared, also between two empty texts."""
     gold_words, words = normalise(gold).split(), normalise(predicted).split()
     n_shared = (Counter(gold_words) & Counter(words)).total()
     return 2 * n_shared / (len(gold_words) + len(words)) if n_shared else 0.0
 
 
 def f1_v2(gold: str, predicted: str) -> float:
-    """Compare words: of nothing, equality counts."""
+    """Compute the F1 of words; where either text is empty, 1 if both are, else 0."""
     is_nothing = not normalise(gold) or not normalise(predicted)
     return is_equal(gold, predicted) if is_nothing else words_f1(gold, predicted)
 
@@ -519,9 +523,9 @@ exact_match_v2, token_f1_v2 = (partial(_compared_v2, compare) for compare in (is
 
 
 class RougeWords:
-    """The tokenizer of ROUGE: words in lower case, in scripts without spaces single characters.
+    """Tokenizer for ROUGE: lower-case words; single characters in scripts without spaces.
 
-    Equal to the default of rouge-score on ASCII, which drops all other letters; no stemming.
+    Equals rouge-score's default on ASCII, which drops all other letters; no stemming.
     """
 
     def tokenize(self, text: str) -> list[str]:
@@ -543,13 +547,13 @@ def check_text_metrics() -> None:
 
 
 def chrf(answered: Answered) -> Sums:
-    """Compute sacreBLEU's chrF2 of all texts, from 0 to 1; of several references the best.
+    """Compute sacreBLEU's chrF2 over all texts, from 0 to 1, with the best of several references.
 
     Source: Popovic 2015.
     """
     measure = extra_module("sacrebleu", _SCORED, "text").CHRF()
     golds = [[answer.text for answer in example.answers] for example in answered.examples]
-    # A stream has the n-th reference of every text, None where it has fewer.
+    # Stream n holds the n-th reference of every text, None where it has fewer.
     streams = [list(stream) for stream in zip_longest(*golds)]
     counts = measure._extract_corpus_statistics(answered.written, streams)
 
@@ -562,7 +566,7 @@ def chrf(answered: Answered) -> Sums:
 
 
 def rouge(name: str, answered: Answered) -> Sums:
-    """Compute the mean F1 of rouge-score, by its name; of several references the best.
+    """Compute the mean F1 of a ROUGE by its rouge-score name, with the best of several references.
 
     Source: Lin 2004.
     """
@@ -576,7 +580,7 @@ def rouge(name: str, answered: Answered) -> Sums:
 
 
 def exact_text(answered: Answered) -> Sums:
-    """Compare texts as they are written, but for white space, with each reference."""
+    """Compute the share of texts equal to a reference, apart from white space."""
     scores = [
         float(" ".join(text.split()) in {" ".join(gold.text.split()) for gold in example.answers})
         for example, text in zip(answered.examples, answered.written, strict=True)
@@ -612,9 +616,9 @@ METRICS: dict[str, TaskMetric] = {
         TaskMetric("exact_text", "exact", exact_text, is_beside=True),
     )
 }
-"""In the order in which the documentation lists them."""
+"""Metrics by name, in the order of the documentation."""
 
 
 def parts_of_score(metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics whose mean is a task's score."""
+    """Return the metrics that a task's score averages."""
     return tuple(name for name in metrics if not METRICS[name].is_beside)

@@ -38,65 +38,65 @@ ROLES = (
     "text", "text_pair", "label", "number", "choices", "answer", "answer_start", "target", "group",
     "id",
 )  # fmt: skip
-"""Roles of columns in ``data.columns``; ``number`` is a label that is a number."""
+"""Roles of columns in ``data.columns``; ``number`` is the role of a numeric label."""
 
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A file, or a folder with one for each split, and the roles of its columns.
+    """A file, or a folder with a file for each split, and the roles of its columns.
 
-    Raises ConfigError where columns exclude each other, or one is given twice.
+    Raises ConfigError where columns exclude each other, or a column has two roles.
     """
 
     path: str | Path
     text: str
-    """The column of the text; of the passage, where answers are spans of it."""
+    """Column of the text; the passage, where answers are spans of it."""
     text_pair: str = ""
-    """Column of a second text; of the question, where answers are spans."""
+    """Column of a second text; the question, where answers are spans."""
     label: str = ""
-    """Column of the class, the number or the right choice; empty: it is not read."""
+    """Column of the class, the number or the correct choice; empty: not read."""
     choices: tuple[str, ...] = ()
-    """Those of the answers to choose from."""
+    """Columns of the choices."""
     answer: str = ""
     """Column of an answer that is a span of the passage."""
     answer_start: str = ""
-    """Column of the place where the answer begins, in characters."""
+    """Column of the answer's start position, in characters."""
     target: str = ""
-    """Column of the text to be written, or of a list of texts, all of which are right."""
+    """Column of the text to be written, or of a list of texts, all of them correct."""
     is_number: bool = False
-    """True where the label is a number to be predicted, and no class."""
+    """True where the label is a number to predict, not a class."""
     group: str = ""
-    """Column of the document or author: rows of one stand on one side of a division."""
+    """Column of the document or author: rows with the same one stay in one split."""
     id: str = ""
-    """Column of the rows' ids; empty: they are numbered from 0, those left out included."""
+    """Column of the rows' ids; empty: row numbers from 0, counting rows that are left out."""
 
     def __post_init__(self) -> None:
         asked = filter(None, (self.label, self.answer, self.target))
         twice = [name for name, n in Counter([*self.texts, *asked, *self.choices]).items() if n > 1]
         kinds = (self.answer, self.target, self.label or self.choices or self.is_number)
         for is_wrong, message in (
-            (twice, f"the column {', '.join(twice)!r} is given twice: a column is one thing"),
+            (twice, f"the column {', '.join(twice)!r} has two roles: give a column one role"),
             (
                 sum(map(bool, kinds)) > 1,
-                "a span that answers, a target that is written, and a label, choices or a number "
-                "exclude each other: give the columns of one kind of task",
+                "answer, target, and label, choices or number belong to different kinds of task: "
+                "give the columns of one kind",
             ),
             (
                 self.answer and not self.text_pair,
-                f"the answers in {self.answer!r} are to questions about the text: give the column "
-                "of the questions as text_pair (--text-pair)",
+                f"the answers in {self.answer!r} need questions about the text: give the column "
+                "of questions as text_pair (--text-pair)",
             ),
             (
                 self.answer_start and not self.answer,
-                "answer_start is the place of an answer: give its column, too",
+                "answer_start without answer has no effect: give the column of the answer, too",
             ),
             (
                 len(self.choices) == 1,
-                f"{', '.join(self.choices)!r} alone is no choice: give two columns or more",
+                f"{', '.join(self.choices)!r} is the only column of choices: give two or more",
             ),
             (
                 self.choices and self.is_number,
-                "the right one of several choices is no number: give one of the two",
+                "choices and number exclude each other: give one of them",
             ),
         ):
             if is_wrong:
@@ -113,7 +113,7 @@ class OwnTable:
 
     @property
     def is_right(self) -> str:
-        """Return the column of the answers: the label's, the spans' or the target's."""
+        """Return the column of correct answers: the label's, the spans' or the target's."""
         return self.label or self.answer or self.target
 
     @property
@@ -123,7 +123,7 @@ class OwnTable:
 
 
 def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> OwnTable:
-    """Return the settings of a table from columns by role, as in recipes.
+    """Build a table's settings from columns by role, as in recipes.
 
     Raises ConfigError for an unknown role, an empty column name, and exclusive columns.
     """
@@ -136,12 +136,12 @@ def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Ow
         is_list = not isinstance(column, str)
         if is_list != (role == "choices"):
             wanted = "a list of columns" if role == "choices" else "one column"
-            raise ConfigError(f"data.columns: {role} is {wanted}, by name, not {column!r:.80}")
+            raise ConfigError(f"data.columns: {role} must name {wanted}, not {column!r:.80}")
         if not column or not all(column):
             raise ConfigError(f"data.columns: {role} is empty: name a column, or leave it out")
         values[role] = tuple(column) if is_list else column
     if "text" not in values:
-        raise ConfigError("data.columns does not say which column is the text: give text")
+        raise ConfigError("data.columns has no text: name the column of the text")
     if "number" in values:
         if "label" in values:
             raise ConfigError("data.columns: label and number exclude each other: give one of them")
@@ -151,14 +151,14 @@ def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Ow
 
 
 def read_own(path: Path, suffix: str = "") -> tuple[Iterator[Record], str, bool]:
-    """Read the rows of a file of any kind; ``suffix`` is the one that it should have.
+    """Read the rows of a file of any kind; ``suffix`` overrides the file's own.
 
-    Return them with a note on how quotes were read, or on the sheet, empty where there is no
-    choice, and whether quotes stand around fields.
+    Also return a note on how quotes were read, or on the sheet of a workbook, empty where there was
+    nothing to decide, and whether fields are quoted as in CSV.
 
-    Of TSV quotes are those of CSV, around fields, where all rows have their columns so; unless all
-    have them too where quotes are text, and there are more rows: then a quote would have joined
-    lines that do not belong together.
+    Quotes in TSV are read as in CSV, around fields, where every row then has all columns, unless
+    every row also has them with quotes as plain text, and these are more rows: then a quote would
+    have joined unrelated lines.
 
     Raises DataError where the file cannot be read.
     """
@@ -177,18 +177,18 @@ def read_own(path: Path, suffix: str = "") -> tuple[Iterator[Record], str, bool]
         as_csv = []
     is_whole = as_csv and not any(row.problem for row in as_csv)
     if is_whole and (len(as_csv) == len(as_text) or any(row.problem for row in as_text)):
-        return iter(as_csv), f"{path}: quotes stand around fields, as in CSV", True
-    return iter(as_text), f"{path}: quotes are text", False
+        return iter(as_csv), f"{path}: fields are quoted, as in CSV", True
+    return iter(as_text), f"{path}: quotes are plain text", False
 
 
-SEVERAL = "an answer that its passage has in several places: the first of them"
+SEVERAL = "an answer that occurs several times in its passage: the first is taken"
 """Repair of an answer without a place."""
 
 
 def word_of(value: Any, where: str) -> str:
-    """Return a label as a word, without white space around it; empty for none.
+    """Return a label as a word, stripped of white space; empty for none.
 
-    Whole numbers and truths are words, too. Raises DataError for other numbers, and for lists.
+    Whole numbers and booleans are words, too. Raises DataError for other numbers, and for lists.
     """
     if is_blank(value):
         return ""
@@ -204,14 +204,14 @@ def word_of(value: Any, where: str) -> str:
 
 
 def number_of(value: Any, where: str) -> float | None:
-    """Return a number, or None for none; raise DataError for a value that is no finite one."""
+    """Return a number, or None for none; raise DataError for anything but a finite number."""
     if is_blank(value):
         return None
     number = None if isinstance(value, bool) else _number(value)
     if number is None or not math.isfinite(number):
         raise DataError(
-            f"{where}: the label {value!r} is no number: write it with a decimal point and without "
-            "a unit, or empty it where it is missing"
+            f"{where}: the label {value!r} is not a number: write it with a decimal point and "
+            "without a unit, or leave it empty where it is missing"
         )
     return number
 
@@ -219,9 +219,9 @@ def number_of(value: Any, where: str) -> float | None:
 def spans_of(answers: Any, start: Any, passage: str, where: str) -> list[PlacedAnswer] | None:
     """Return the gold answers to a question, or None where unlabelled.
 
-    ``answers`` is a text, or a list of them, or of texts and their places as SQuAD's are in the
-    hub's copies; an empty list is said of a question without an answer. ``start`` is the place of a
-    text, in characters; without one, it is where the passage has the text first.
+    ``answers`` is a text, a list of texts, or an object with lists of texts and start positions, as
+    in the hub's copies of SQuAD; an empty list marks a question without an answer. ``start`` is the
+    start position of a text, in characters; without one, it is the first occurrence in the passage.
 
     Raises DataError for any other value.
     """
@@ -232,18 +232,19 @@ def spans_of(answers: Any, start: Any, passage: str, where: str) -> list[PlacedA
     if isinstance(answers, dict):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list):
-            raise DataError(f"{where}: an answer has no lists text and answer_start")
+            raise DataError(f"{where}: an answer lacks the lists text and answer_start")
     else:
         texts, starts = answers, [None] * len(answers) if isinstance(answers, list) else None
     if not isinstance(texts, list) or starts is None or len(texts) != len(starts):
-        raise DataError(f"{where}: the answer {answers!r} is neither a text nor a list of them")
+        raise DataError(f"{where}: the answer {answers!r} is neither a text nor a list of texts")
     if not all(isinstance(text, str) for text in texts):
         raise DataError(f"{where}: not all answers in {texts!r} are texts")
     return [_placed(text, at, passage, where) for text, at in zip(texts, starts, strict=True)]
 
 
 def texts_of(value: Any, column: str, where: str) -> list[str]:
-    """Return the texts of a column that has one in each row, or a list; none where it is blank.
+    """Return the texts of a column with a text or a list of texts in each row; none where it is
+    blank.
 
     Raises DataError for a value that is neither.
     """
@@ -258,7 +259,7 @@ def _placed(text: str, start: Any, passage: str, where: str) -> PlacedAnswer:
     if not is_blank(start):
         number = None if isinstance(start, bool) else _number(start)
         if number is None or not number.is_integer():
-            raise DataError(f"{where}: an answer begins at {start!r}, which is no whole number")
+            raise DataError(f"{where}: the answer's start {start!r} is not a whole number")
         return place_answer(passage, text, int(number))
     bare = text.strip()
     first = passage.find(bare) if bare else -1
@@ -277,15 +278,15 @@ def _number(value: Any) -> float | None:
 
 _SPLITS = ("train", "dev", "test")
 _LOOKED_AT = 100
-"""Rows that columns are taken from."""
+"""Rows from which column names are collected."""
 _SHOWN_FILES = 4
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _Rows = Sequence[tuple[int, Record]]
-"""Rows that have their texts, each with its number among all rows of its split, from 0."""
+"""Rows with all their texts, each with its number among all rows of its split, from 0."""
 
 
 def find_table(path: str | Path) -> Found:
-    """Find a table's files: one for training, or a folder's, by split.
+    """Find a table's files by split: one file is the training split.
 
     Raises DataError where there are none.
     """
@@ -293,13 +294,15 @@ def find_table(path: str | Path) -> Found:
     if location.is_file():
         return {"train": (location,)}
     if not location.is_dir():
-        raise DataError(f"{describe_absence(path)}: name the file of a table, or a folder of them")
+        raise DataError(
+            f"{describe_absence(path)}: name the file of a table, or a folder of tables"
+        )
     by_split = {split: one_copy(_paths_of(location, split)) for split in _SPLITS}
     if not any(by_split.values()):
         files = [file for file in entries(location) if file.is_file()]
         tables = [file for file in files if Path(unpacked_name(file)).suffix in SUFFIXES]
         there = f": it has {files[0].name}" if files else ""
-        remedy = f"{there}: name a file of that kind"
+        remedy = f"{there}: name a file of one of these kinds"
         if tables:
             remedy = f": name one file, such as {tables[0]}, or rename the parts"
         raise DataError(
@@ -320,7 +323,7 @@ def _paths_of(folder: Path, split: str) -> list[Path]:
 
 
 def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
-    """Describe a folder's tables without a split, or with a duplicate one."""
+    """Describe a folder's tables that are left out: without a split, or with a duplicate one."""
     location = expanded(path)
     read = {file for paths in by_split.values() for file in paths}
     tables = [file for file in entries(location) if file.is_file()] if location.is_dir() else []
@@ -331,25 +334,26 @@ def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
         return []
     listed = ", ".join(file.name for file in others[:_SHOWN_FILES])
     more = f" and {len(others) - _SHOWN_FILES:,} more" if len(others) > _SHOWN_FILES else ""
-    parts = "of the same part as another, or without train, dev or test in its name: rename them"
+    parts = "of the same split as another, or without train, dev or test in its name: rename them"
     return [f"{count(len(others), 'table')} of {path} not read ({parts}): {listed}{more}"]
 
 
 def columns_of(path: str | Path) -> tuple[str, ...]:
-    """Return the columns of a table's first file; raise DataError where it is none, or is empty."""
+    """Return the columns of a table's first file; raise DataError where it is no table, or is
+    empty."""
     first, *_ = find_table(path).values()
     rows, *_ = read_own(first[0])
     records = list(islice(rows, _LOOKED_AT))
     if not records:
         raise DataError(f"{first[0]} has no rows")
-    # A damaged row may lack some.
+    # A damaged row may lack some columns.
     return tuple(dict.fromkeys(chain.from_iterable(record.values for record in records)))
 
 
 def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, _Rows]:
-    """Read the rows of a split. Those without a text, a choice or a column are counted.
+    """Read the rows of a split. Rows without a text, a choice or a column are skipped and counted.
 
-    Raises DataError for a column that is missing, a text that is none, and where nothing is left.
+    Raises DataError for a missing column, for a value that is not a text, and where no row is left.
     """
     check_shards(paths)
     result = ReadSplit(split, paths)
@@ -362,15 +366,15 @@ def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[Re
         for record in records:
             problem = record.problem
             if not problem:
-                # Each object of JSON may have names of its own; rows of other files have all.
+                # JSON objects may differ in their names; rows of other files all have the same.
                 columns |= dict.fromkeys(record.values)
             for name in (*table.texts, *table.choices):
                 if problem:
                     break
                 if is_blank(record.values.get(name)):
-                    problem = f"nothing in the column {name!r}"
+                    problem = f"no value in the column {name!r}"
                 else:
-                    record.text(name)  # whose error names the type
+                    record.text(name)  # its error names the type
             if problem:
                 result.skip(problem, record.place)
             else:
@@ -386,17 +390,17 @@ def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[Re
             raise missing_column(path, missing[:1], columns, missing[1:])
     if not rows:
         n_rows, reasons = count(result.n_rows, "row"), " or ".join(result.skipped)
-        raise DataError(f"{paths[0]} has {n_rows}, all to be left out: {reasons}")
+        raise DataError(f"{paths[0]} has {n_rows}, and all are left out for: {reasons}")
     return result, rows
 
 
 def _example(
     table: OwnTable, task: Task, number: int, row: Record, result: ReadSplit
 ) -> Example | None:
-    """Return the example of a row, with its label or answer; None of one to be left out.
+    """Return the example of a row, with its label or answer; None for a row to be left out.
 
-    The right choice may be said by the name of its column, by its text, by its letter, from A, or
-    by its number, from 0. Raises DataError for a label that is none, or means different choices.
+    The label may give the correct choice by the name of its column, its text, its letter, from A,
+    or its number, from 0. Raises DataError for a label that is invalid, or fits several choices.
     """
     values, where = row.values, row.place
     right = values.get(table.is_right)
@@ -415,8 +419,8 @@ def _example(
             word = next(iter(same), word)
         if word not in task.labels:
             raise DataError(
-                f"{where}: {word!r} is not among the labels that are learned: {named(task.labels)}"
-                f": mend it, or delete the row{nearest_hint(word, task.labels)}"
+                f"{where}: {word!r} is not a label of the training rows, {named(task.labels)}"
+                f": correct it, or delete the row{nearest_hint(word, task.labels)}"
             )
         label = task.labels.index(word)
     elif task.kind == "choice" and word in table.choices:
@@ -430,10 +434,12 @@ def _example(
             meant.add(int(word))
         if len(meant) > 1:
             columns = " or ".join(table.choices[index] for index in sorted(meant))
-            raise DataError(f"{where}: the label {word!r} may mean {columns}: write that name")
+            raise DataError(
+                f"{where}: the label {word!r} may mean {columns}: write the column's name"
+            )
         if not meant:
             raise DataError(
-                f"{where}: the label {word!r} is no choice: write its text, its column "
+                f"{where}: the label {word!r} is not a choice: write its text, its column "
                 f"({', '.join(table.choices)}), its letter ({letters[0]} to {letters[-1]}) or its "
                 f"number (0 to {len(choices) - 1})"
             )
@@ -463,9 +469,9 @@ def _example(
 
 
 NAME = "table"
-"""The task's name, whatever the file's: the text format begins with it."""
-LONE = "a label that no other row has: it is learned from one row, or not at all"
-"""Reason that is counted for such a row, which is kept."""
+"""Name of the task, whatever the file is called: the text format begins with it."""
+LONE = "a label of this row alone: it is learned from one row, or not at all"
+"""Reason counted for such a row, which is kept."""
 
 METRICS: dict[Kind, tuple[str, ...]] = {
     "classes": ("accuracy",),
@@ -474,19 +480,19 @@ METRICS: dict[Kind, tuple[str, ...]] = {
     "span": ("exact_match", "token_f1"),
     "text": ("chrf", "rouge1", "rouge2", "rougeL", "exact_text"),
 }
-"""Of tasks that no publisher scores."""
+"""Metrics of tasks without a publisher's, by kind."""
 _UNANSWERABLE_METRICS = ("exact_match_v2", "token_f1_v2")
 
 
 def read_table(table: OwnTable) -> tuple[Task, dict[str, ReadSplit]]:
-    """Read a table with its labels or answers, and return the task that it is, and its splits.
+    """Read a table with its labels or answers; return its task, and its splits.
 
-    Labels of classes are the distinct words of the training split, or of all splits without one, in
-    order. Rows without a label are left out and counted, but for a test.
+    Labels of classes are the distinct words of the training split, or without one of all splits, in
+    order. Rows without a label are left out and counted, except in a test split.
 
-    Raises DataError, with file and line, for a column that is missing, a table without rows, a
-    label that cannot be read or that the training split has not, and for labels that teach
-    nothing: one alone, or as many as rows.
+    Raises DataError, with file and line, for a missing column, a table without rows, a label that
+    is invalid or absent from the training split, and for labels that teach nothing: a single one,
+    or a different one in each row.
     """
     if not table.is_right:
         raise ConfigError(f"nothing says what is right in {table.path}: give the column of labels")
@@ -500,7 +506,7 @@ def read_table(table: OwnTable) -> tuple[Task, dict[str, ReadSplit]]:
 
 
 def read_rows(table: OwnTable, task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    """Read files of a task that is known; those of ``test`` need no labels.
+    """Read files of a known task; files of ``test`` need no labels.
 
     Raises as ``read_table`` does.
     """
@@ -513,7 +519,7 @@ def _with_examples(table: OwnTable, task: Task, result: ReadSplit, rows: _Rows) 
         if example is not None and (example.is_labelled or result.name == "test"):
             result.add(example, row)
         elif example is not None:
-            result.skip(f"nothing in the column {table.is_right!r}", row.place)
+            result.skip(f"no value in the column {table.is_right!r}", row.place)
     return result
 
 
@@ -543,23 +549,25 @@ def _task(
         words = sorted(places)
         values_of = {word: _number(word) for word in words}
         if None not in values_of.values():
-            # Whole numbers are in order of their values, all else as words.
+            # Whole numbers are sorted by value, all else as words.
             odd = [word for word, value in values_of.items() if value and not value.is_integer()]
             if odd and not math.isfinite(float(odd[-1])):
                 raise DataError(
-                    f"{where} has numbers, and {odd[-1]!r} among them: empty it where it means "
-                    "that a label is missing, or write classes as words"
+                    f"{where} has numbers, and {odd[-1]!r} among them: leave it empty where it "
+                    "means a missing label, or write classes as words"
                 )
             if odd:
                 raise DataError(
-                    f"{where} has numbers such as {odd[0]}: predict them as such (--number, or "
+                    f"{where} has numbers such as {odd[0]}: predict them as numbers (--number, or "
                     "number instead of label in data.columns), or write classes as words"
                 )
             words.sort(key=lambda word: (float(word), word))
         distinct = labels = tuple(words)
         n_rows = sum(map(len, places.values()))
         if len(labels) == n_rows and n_rows > 2:
-            raise DataError(f"{where} has another label in each of {n_rows} rows: no classes")
+            raise DataError(
+                f"{where} has a different label in each of {n_rows} rows: these are not classes"
+            )
     elif table.kind == "number":
         read = (number_of(*given) for given in written)
         distinct = values = sorted({number for number in read if number is not None})
@@ -570,7 +578,7 @@ def _task(
     elif has_unanswerable:
         metrics = _UNANSWERABLE_METRICS
     if distinct is not None and not distinct:
-        raise DataError(f"{where} is empty in all rows: nothing says what is right")
+        raise DataError(f"{where} is empty in all rows: there are no labels or answers")
     if distinct is not None and len(distinct) == 1:
         raise DataError(f"{where} is {distinct[0]!r} in all rows: there is nothing to learn")
     if labels:
@@ -594,7 +602,7 @@ def _task(
 def read_labelled_table(table: OwnTable, task: Task) -> ReadSplit:
     """Read a user's table, or a folder's development set, or else its test set.
 
-    Raises DataError where no row has a label, and for labels that the task has not.
+    Raises DataError where no row has a label, and for labels unknown to the task.
     """
     by_split = find_table(table.path)
     name = next(name for name in ("dev", "test", "train") if name in by_split)
@@ -603,8 +611,8 @@ def read_labelled_table(table: OwnTable, task: Task) -> ReadSplit:
         name = "test" if all(example.is_labelled for example in tests) else "dev"
     read = read_rows(table, task, "dev", by_split[name])
     if not read.examples:
-        raise DataError(f"no row of {table.path} has a label to score by: answer it, by predict")
+        raise DataError(f"no row of {table.path} has a label to score by: use predict for answers")
     if len(by_split) > 1:
         others = ", ".join(str(paths[0]) for split, paths in by_split.items() if split != name)
-        read.notes.append(f"{by_split[name][0]} is scored, and not {others}")
+        read.notes.append(f"{by_split[name][0]} is scored, not {others}")
     return read

@@ -1,4 +1,4 @@
-"""Rows to predict, and their answers: found, read, worded, written as tables of every kind."""
+"""Rows to predict, and their answers: found, read, named, and written as tables of every kind."""
 
 import csv
 import itertools
@@ -31,31 +31,30 @@ _DECIMALS = 6
 
 @dataclass(frozen=True, slots=True)
 class NamedPrediction:
-    """The answer of a model to a row."""
+    """A model's answer to a row."""
 
     label: str | float | None = None
-    """The word of the class, the text of the choice, the number, the text that was written, or the
-    part of the passage, empty where the answer is that there is none. None: the written text is no
-    answer, or the row has a text that is empty, and was not answered."""
+    """The name of the class, the text of the choice, the number, the written text, or the span of
+    the passage, empty for no answer. None: the written text is not an answer, or a text of the row
+    is empty, and the row was not answered."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    """By the words of the labels, or the names of the choices; empty where the model gives none."""
+    """By the names of the labels, or of the choices; empty where the model gives none."""
     probability: float | None = None
-    """Of the answer; of a part of the passage among the best of them. None where the model gives
-    none."""
+    """Of the answer; of a span among the best spans. None where the model gives none."""
     choice: int | None = None
-    """Of a choice its number, from 0."""
+    """Number of the choice, from 0."""
     start: int | None = None
-    """Of a part of the passage: where it begins, in characters."""
+    """Start position of the span in its passage, in characters."""
     no_answer: float | None = None
-    """Of questions that may have no answer: the score of none, more the likelier."""
+    """Score of no answer where questions may be unanswerable; higher is likelier."""
     written: str | None = None
-    """Of a model that writes its answers: the text that it wrote."""
+    """Text written by a text-to-text model."""
     is_answered: bool = True
     is_cut: bool = False
-    """True where the row is longer than the model reads, and was cut."""
+    """True where the row exceeds the model's context, and was cut."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return its known fields as JSON, ``prediction`` always."""
+        """Return the known fields as JSON, ``prediction`` always among them."""
         probabilities = {name: _rounded(p) for name, p in self.probabilities.items()}
         values: dict[str, Any] = {
             "choice": self.choice,
@@ -80,7 +79,7 @@ def name_prediction(
     *,
     is_written: bool = False,
 ) -> NamedPrediction:
-    """Word a prediction; ``choice_names`` are the names of the choices."""
+    """Name a prediction; ``choice_names`` are the names of the choices."""
     kind, text, label = task.kind, prediction.text, prediction.label
     probabilities = prediction.probabilities
     written = text if is_written else None
@@ -117,7 +116,7 @@ class AnswerColumns:
     """Added columns of a task's rows, distinct from ``there``, from ``NamedPrediction.to_json``.
 
     Each label, and each choice common to all rows, has a probability. ``is_written``: the model
-    writes its answers; others have probabilities.
+    writes its answers, and gives no probabilities.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class AnswerColumns:
             labels = task.labels if task.kind == "classes" else choice_names
             if not labels:
                 names.append("probability")
-        # Of others the prediction is the written text.
+        # For spans and texts the prediction is the written text itself.
         if is_written and task.kind not in ("span", "text"):
             names.append("written")
         taken = list(there)
@@ -148,7 +147,7 @@ class AnswerColumns:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The names, in order."""
+        """Names of the columns, in order."""
         return (*self._names.values(), *self._by_label.values())
 
     def cells(self, named: NamedPrediction) -> dict[str, Any]:
@@ -161,7 +160,7 @@ class AnswerColumns:
         return cells
 
     def object_of(self, row: Mapping[str, Any], named: NamedPrediction) -> dict[str, Any]:
-        """Return a row and its answer as one object, whose probabilities are an object in it."""
+        """Return a row and its answer as one object, with the probabilities nested in it."""
         names = {**self._names, "probabilities": free_name("probabilities", row)}
         return {**row, **{names.get(name, name): v for name, v in named.to_json().items()}}
 
@@ -173,7 +172,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 _LISTS = ("choices", "options")
-"""Columns that hold all choices of a row, as a list."""
+"""Names of columns that hold all choices of a row, as a list."""
 _MOST_CHOICES = 26
 
 
@@ -189,11 +188,11 @@ class RowColumns(NamedTuple):
     """Columns to read."""
 
     fields: Mapping[str, str]
-    """By the names of the task's fields."""
+    """Columns by the task's fields."""
     choices: tuple[str, ...] = ()
-    """One for each choice."""
+    """Columns of the choices, one each."""
     choice_list: str = ""
-    """One that holds the list of them."""
+    """Column with the list of choices."""
 
 
 def find_columns(
@@ -205,8 +204,8 @@ def find_columns(
 ) -> RowColumns:
     """Map input columns to task fields and choices, by name or by explicit option.
 
-    ``table_columns`` are those of the table that the model was trained on, if it was one. Raises
-    DataError for a column that is missing, with those there are and the nearest.
+    ``table_columns`` are the columns of the table that the model was trained on, if any. Raises
+    DataError for a missing column, with the existing ones and the nearest.
     """
     row = ROWS.get(task.name)
     names = {name: (name,) for name in task.fields} if row is None else dict(row.texts)
@@ -232,8 +231,9 @@ def find_columns(
     columns = tuple(name for name in numbered if name in there)
     if len(columns) < 2:
         raise DataError(
-            f"{where} has no columns choice1, choice2 and so on, and none of lists "
-            f"({', '.join(_LISTS)}): it has {named(there)}: name them (--choices)"
+            f"{where} has no columns choice1, choice2 and so on, and no list of choices "
+            f"({', '.join(_LISTS)}): name the columns of the choices (--choices) among "
+            f"{named(there)}"
         )
     return RowColumns(fields, columns)
 
@@ -250,9 +250,9 @@ def _found(
 def example_of(
     task: Task, columns: RowColumns, values: Mapping[str, Any], number: int, where: str
 ) -> Example | None:
-    """Return a row as an example without a label; None where a text of it is empty.
+    """Return a row as an unlabelled example; None where one of its texts is empty.
 
-    Raises DataError for a value that is no text, or no number where one is needed.
+    Raises DataError for a value that is not a text, or not a number where one is needed.
     """
     fields = {}
     for name, column in columns.fields.items():
@@ -281,7 +281,9 @@ def example_of(
 
 def _text(value: Any, column: str, where: str) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{where}: {column} is {type(value).__name__}, not a text: write it as one")
+        raise DataError(
+            f"{where}: {column} is {type(value).__name__}, not a text: write it as text"
+        )
     if problem := surrogate_problem(value):
         raise DataError(f"{where}: {column} {problem}")
     return value
@@ -301,28 +303,28 @@ _KINDS: dict[str, FileKind] = {
 
 
 class AskedRow(NamedTuple):
-    """A row, and the example that it is."""
+    """A row to answer, and its example."""
 
     values: Mapping[str, Any]
-    """By the names of the columns; those behind the end of a row that is too short are not there.
+    """By column names; a row that is too short lacks the last ones.
     """
     example: Example | None
-    """None: a text is empty, and it is not answered."""
+    """None: a text is empty, and the row is not answered."""
     place: str
 
 
 @dataclass(frozen=True)
 class AskedFile:
-    """A file of rows."""
+    """A file of rows to answer."""
 
     path: Path
     kind: FileKind
-    """Kind of the file, and of the file of answers unless that is given."""
+    """Kind of the file, and by default of the file of answers."""
     names: tuple[str, ...]
-    """The columns; of JSON those of the first row."""
+    """Names of the columns; in JSON the names in the first row."""
     rows: Iterator[AskedRow]
     delimiter: str = ","
-    """Of CSV."""
+    """Delimiter of CSV."""
     choice_names: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
@@ -340,9 +342,9 @@ def read_asked(
 ) -> AskedFile:
     """Open the rows of a file, or of a task's test set in a folder.
 
-    Where its columns are not those of the task, or it is several files, it is read as the task's
-    publisher wrote it: then each example is a row. Raises DataError where there is none, it is
-    empty, or is neither.
+    A file without the task's columns, and a test set of several files, are read in the publisher's
+    format: then each example is a row. Raises DataError where no file is found, it is empty, or has
+    neither format.
     """
     path = expanded(given)
     paths: tuple[Path, ...] = (path,)
@@ -356,22 +358,22 @@ def read_asked(
         if len(tests) != 1:
             there = ", ".join(by_split) or "nothing"
             raise DataError(
-                f"{given} has {there} of {task.title}, and not one test set: name a file of rows"
+                f"{given} has {there} of {task.title}, not one test set: name a file of rows"
             )
         [paths] = tests
     if len(paths) > 1:
         if overrides != ToldColumns():
             raise DataError(
                 f"{given} has the test set of {task.title} in {len(paths):,} files: name one of "
-                "them, or no columns"
+                "them, or give no columns"
             )
         return _published(task, path, read_split(task, "test", paths))
     [path] = paths
     kind = kind_of(path)
     if kind is None:
         raise DataError(
-            f"{path} is of no kind that is read: {', '.join(_KINDS)}; lines of text are read from "
-            "standard input"
+            f"{path} is of an unknown kind: save it as {', '.join(_KINDS)}, or send lines of "
+            "text to standard input"
         )
     try:
         return _read_rows(task, table_columns, overrides, path, kind)
@@ -415,8 +417,8 @@ def _read_rows(
         if Path(unpacked_name(path)).suffix != ".txt":
             raise
         raise DataError(
-            f"{error}; .txt is read as a table, whose first line names the columns: lines of text "
-            f"are answered by `sublayer predict RUN < {shlex.quote(as_typed(str(path)))}`"
+            f"{error}; .txt is read as a table with column names in its first line: for lines of "
+            f"text use `sublayer predict RUN < {shlex.quote(as_typed(str(path)))}`"
         ) from None
     return AskedFile(
         path,
@@ -433,12 +435,12 @@ def _asked(task: Task, columns: RowColumns, records: Iterator[Record]) -> Iterat
     for number, record in enumerate(records):
         if record.problem.startswith("more"):
             raise DataError(
-                f"{record.place} has {record.problem}, and answers stand beside rows that are "
-                "whole: mend it"
+                f"{record.place} has {record.problem}, so that an answer cannot be appended: "
+                "correct the row"
             )
         missing = [name for name in columns.fields.values() if name not in record.values]
         if missing and not record.problem:
-            record.value(missing[0])  # which says that it is not there
+            record.value(missing[0])  # raises the error
         example = example_of(task, columns, record.values, number, record.place)
         yield AskedRow(record.values, example, record.place)
 
@@ -458,18 +460,18 @@ def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:
 
 _NOT_IN_TSV = str.maketrans("\t\r\n", "   ")
 Answered = Iterable[tuple[AskedRow, NamedPrediction]]
-"""Rows, and the answer to each."""
+"""Rows with their answers."""
 
 
 def write_answers(
     stream: IO[bytes], kind: FileKind, asked: AskedFile, columns: AnswerColumns, rows: Answered
 ) -> None:
-    """Write rows with their answers, one after another, as a file of a kind.
+    """Write rows with their answers, one by one, as a file of a kind.
 
-    CSV has the delimiter of the rows' own; in TSV quotes are text, and tabs and line breaks in
-    texts become spaces, as noted; of JSON a row and its answer are one object; Parquet has the
-    types of the rows' columns; a workbook has one sheet. Raises DataError for a column of several
-    types, which Parquet has not, and for a character that a cell of Excel has not.
+    CSV keeps the delimiter of the rows' file; in TSV quotes are plain text, and tabs and line
+    breaks in texts become spaces, with a note; in JSON a row and its answer are one object; Parquet
+    keeps the types of the rows' columns; a workbook has one sheet. Raises DataError for a column of
+    mixed types in Parquet, and for a character that Excel does not allow in a cell.
     """
     header = [*asked.names, *columns.added]
 
@@ -490,7 +492,7 @@ def write_answers(
         if n_changed:
             note(
                 f"tabs and line breaks in texts of {count(n_changed, 'row')} are written as "
-                "spaces, for TSV has neither: --out with .csv or .jsonl, or --json, keeps them"
+                "spaces, as TSV cannot hold them: --out with .csv or .jsonl, or --json, keeps them"
             )
     elif kind in ("jsonl", "json"):
         n_rows = 0
@@ -516,8 +518,8 @@ def write_answers(
                 )
             except arrow.ArrowException as error:
                 raise DataError(
-                    f"{asked.path} has a column of several types, which Parquet has not ({error}): "
-                    "write .jsonl"
+                    f"{asked.path} has a column of mixed types, which Parquet cannot hold "
+                    f"({error}): write .jsonl"
                 ) from None
         for name in columns.added:
             table = table.append_column(name, arrow.array([cells[name] for _, cells in pairs]))
@@ -533,7 +535,7 @@ def write_answers(
                 sheet.append([None if cell == "" else cell for cell in plain])
             except ValueError as error:
                 raise DataError(
-                    f"{row.place} has a character that Excel does not keep ({error}): write .csv"
+                    f"{row.place} has a character that Excel does not allow ({error}): write .csv"
                 ) from None
         workbook.save(stream)
 
@@ -541,11 +543,15 @@ def write_answers(
 def check_out(out: Path, kind: FileKind | None) -> FileKind:
     """Return the kind of a new file. Raises ConfigError where it cannot be written."""
     if out.exists():
-        raise ConfigError(f"{out} exists: name a file that does not")
+        raise ConfigError(f"{out} exists: name a new file")
     if not out.parent.is_dir():
-        raise ConfigError(f"the folder {out.parent} is not there: make it, or name another file")
+        raise ConfigError(
+            f"the folder {out.parent} does not exist: create it, or name another file"
+        )
     if kind is None or out.suffix in PACKED_TABLES:
-        raise ConfigError(f"{out} is of no kind that is written: {', '.join(get_args(FileKind))}")
+        raise ConfigError(
+            f"{out} is of an unknown kind: name a file of {', '.join(get_args(FileKind))}"
+        )
     return kind
 
 

@@ -1,6 +1,6 @@
-"""Zero-shot probes, a row for each: queries of its examples, answers by the likelihood of texts.
+"""Zero-shot probes, one row each: queries of its examples, answered by the likelihood of texts.
 
-Source: Radford et al. 2018, sec. 5 and figure 2; choices of ours stand beside each probe.
+Source: Radford et al. 2018, sec. 5 and figure 2; our own choices are noted at each probe.
 """
 
 import math
@@ -19,16 +19,16 @@ from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Prediction, Task
 
 Nats = NDArray[np.float64]
-"""Of each token of a text, given those before it, ``[T]``."""
+"""Negative log-likelihood of each token of a text, given the tokens before it, ``[T]``."""
 
 
 class Query(NamedTuple):
     """Two texts; the second is scored, given the first."""
 
     prompt: str
-    """Empty: nothing stands before."""
+    """Empty: nothing precedes the text."""
     text: str
-    """With the space that it begins with, if any."""
+    """With its leading space, if any."""
 
 
 _WORDS = ("negative", "positive")
@@ -39,22 +39,22 @@ class Settings:
     """Settings of probes."""
 
     words: tuple[str, str] | None = None
-    """Of SST-2: the words compared behind the sentence, by label; None: negative, positive."""
+    """Words that SST-2 compares after the sentence, by label; None: negative, positive."""
     references: Mapping[str, float] = field(default_factory=dict)
-    """By probe, instead of the table's."""
+    """References by probe, in place of the table's."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for empty or equal words, and references that are not shares."""
+        """Raise ConfigError for empty or equal words, and for references outside 0 to 1."""
         first, second = self.compared
         if not first or not second or first == second:
             raise ConfigError(
-                f"the words {first!r} and {second!r} cannot be compared: give two, that of the "
-                "first label, then that of the second, such as negative, positive"
+                f"the words {first!r} and {second!r} cannot be compared: give two different "
+                "words, by label, such as negative, positive"
             )
         for name, value in self.references.items():
             if not 0.0 < value <= 1.0:
                 raise ConfigError(
-                    f"the reference {value:g} of {name} is no share: give such as 0.637"
+                    f"the reference {value:g} of {name} is not in (0, 1]: give a share, as 0.637"
                 )
 
     @property
@@ -67,13 +67,13 @@ class Settings:
         for name in self.references:
             if name not in names:
                 raise ConfigError(
-                    f"{name} has a reference, and is not asked: leave it out, or ask it"
+                    f"{name} has a reference, but is not among the probes: leave it out, or add it"
                 )
         comparing = [name for name, probe in PROBES.items() if probe.compares_words]
         if self.words is not None and not set(comparing) & set(names):
             raise ConfigError(
-                f"{' and '.join(self.words)} are compared by the probe {', '.join(comparing)} "
-                "alone, which is not asked: leave them out, or ask it"
+                f"{' and '.join(self.words)} are compared only by the probe "
+                f"{', '.join(comparing)}, which is not among the probes: leave them out, or add it"
             )
 
     def only(self, name: str) -> "Settings":
@@ -88,7 +88,7 @@ class ProbeExamples(NamedTuple):
     examples: Sequence[Example]
     queries: Sequence[Sequence[Query]]
     left_out: Mapping[str, int] = {}
-    """Counts of examples that cannot be asked, by the reason."""
+    """Counts of examples left out, by the reason."""
 
 
 @dataclass(frozen=True)
@@ -98,36 +98,36 @@ class Probe:
     name: str
     title: str
     tasks: tuple[str, ...]
-    """The tasks whose files it reads: the first that is there."""
+    """Tasks with the examples; the first with files is read."""
     splits: tuple[str, ...]
-    """Of these the first that is there is scored; several that stand in one: ``train+dev``."""
+    """Splits; the first present is scored, and an entry such as ``train+dev`` joins several."""
     metric: str
     chance: float
-    """The score of guessing: 0 on the paper's axis."""
+    """Score of guessing: 0 on the paper's axis."""
     reference: float | None
-    """The score of a model of its time that was trained on the task: 1 on the paper's axis."""
+    """Score of a contemporary model trained on the task: 1 on the paper's axis."""
     source: str
-    """Of the reference."""
+    """Source of the reference."""
     items: Callable[[Task, Sequence[Example], Settings], ProbeExamples]
     by_token: bool = True
     """True where texts are compared by the mean log-probability of their tokens, not the sum."""
     compares_words: bool = False
-    """True where the words of ``Settings`` are compared."""
+    """True where it compares the words of ``Settings``."""
     has_threshold: bool = False
-    """True where the one text of an example is judged by a threshold, which examples of the
-    training part choose, never those that are scored."""
+    """True where an example has one text, judged by a threshold; it is chosen on training examples,
+    never on scored ones."""
 
     def chance_error(self, n_examples: int) -> float:
-        """Return the standard error of guessing on so many examples.
+        """Return the standard error of guessing on ``n_examples``.
 
-        Of accuracy that of a proportion; of a correlation 1 / sqrt(n).
+        For accuracy it is that of a proportion; for a correlation 1 / sqrt(n).
         """
         if METRICS[self.metric].is_proportion:
             return math.sqrt(self.chance * (1 - self.chance) / n_examples)
         return 1 / math.sqrt(n_examples)
 
     def answer(self, nats: Sequence[Nats], threshold: float | None) -> Prediction:
-        """Answer an example by the nats of its queries: with the likeliest, the first of equals."""
+        """Answer an example by its likeliest query, the first of equals, or by the threshold."""
         log_p = [mean_log_p(nll) if self.by_token else -float(nll.sum()) for nll in nats]
         if threshold is not None:
             return Prediction(label=int(log_p[0] >= threshold))
@@ -139,8 +139,8 @@ def mean_log_p(nats: Nats) -> float:
     return -float(nats.mean()) if len(nats) else -math.inf
 
 
-_NOTHING_BEHIND = "nothing stands behind the pronoun"
-_NOT_TWO = "its candidates are not two, of which one is right"
+_NOTHING_BEHIND = "no text follows the pronoun"
+_NOT_TWO = "not two candidates with one right"
 
 
 def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
@@ -150,16 +150,16 @@ def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeE
 
 
 def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) -> float:
-    """Return the threshold of the highest Matthews correlation, the lowest of equal ones.
+    """Return the threshold with the highest Matthews correlation, the lowest of equals.
 
-    It lies between two sentences, or below all.
+    It lies between the scores of two sentences, or below all.
     """
     scores = np.array([mean_log_p(nll) for [nll] in nats])
     labels = np.array([bool(example.label) for example in examples])
     order = np.argsort(scores, kind="stable")
     scores, labels = scores[order], labels[order]
     places = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
-    # Below each place all are called unacceptable.
+    # All sentences below each place are predicted unacceptable.
     true_negative = np.concatenate([[0.0], np.cumsum(~labels)])[places]
     false_negative = np.concatenate([[0.0], np.cumsum(labels)])[places]
     true_positive = labels.sum() - false_negative
@@ -181,7 +181,7 @@ def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> P
 
 
 def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    """Score each option after passage and question, or in a blank."""
+    """Score each option after passage and question, or in the question's blank."""
     queries = []
     for example in examples:
         question, blank, _ = example.fields["question"].partition("_")
@@ -194,8 +194,8 @@ def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeE
 def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
     """Score the rest of each text after each candidate in the pronoun's place.
 
-    Rows of one pronoun are one example, with two candidates, one of them right: of other numbers of
-    candidates guessing would not score a half.
+    Rows of one pronoun are one example, with two candidates, one of them right: with more
+    candidates guessing would not score one half.
     """
     left_out: Counter[str] = Counter()
     grouped: list[Example | None] = list(examples)
@@ -228,7 +228,7 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> Pr
             continue
         variants = []
         for candidate in pair.choices:
-            # A candidate in the middle of a sentence has no capital for its article.
+            # A candidate inside a sentence has its article in lower case.
             if before.strip() and candidate.split(" ")[0].lower() in ("the", "a", "an"):
                 candidate = candidate[0].lower() + candidate[1:]
             variants.append(Query(f"{before}{candidate}", rest))
@@ -237,8 +237,8 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> Pr
     return ProbeExamples(scored, queries, dict(left_out))
 
 
-_BEST = "the best single-task model before"
-_UNKNOWN = "the paper does not say which"
+_BEST = "the best earlier single-task model"
+_UNKNOWN = "not given in the paper"
 PROBES: dict[str, Probe] = {
     probe.name: probe
     for probe in (
@@ -248,13 +248,13 @@ PROBES: dict[str, Probe] = {
               f"Radford et al. 2018, table 4: {_BEST}", _sentiment, by_token=False,
               compares_words=True),
         Probe("race", "RACE", ("race", "race_middle", "race_high"), ("dev",), "accuracy", 0.25,
-              0.533, "Radford et al. 2018, table 3: the best model before", _race),
+              0.533, "Radford et al. 2018, table 3: the best earlier model", _race),
         Probe("winograd", "Winograd schemas", ("wsc",), ("train+dev", "dev", "train"), "accuracy",
               0.5, None, _UNKNOWN, _pronouns),
         Probe("dpr", "DPR", ("dpr",), ("test",), "accuracy", 0.5, None, _UNKNOWN, _pronouns),
     )
 }  # fmt: skip
-"""In the order in which they are shown."""
+"""Probes by name, in display order."""
 
 
 def check_names(names: Sequence[str], where: str = "") -> None:
@@ -262,8 +262,8 @@ def check_names(names: Sequence[str], where: str = "") -> None:
     for name in names:
         if name not in PROBES:
             raise ConfigError(
-                f"{where}{name[:LONGEST_WORD]} is no probe{nearest_hint(name, PROBES)}: there are "
-                f"{', '.join(PROBES)}"
+                f"{where}{name[:LONGEST_WORD]} is not a probe{nearest_hint(name, PROBES)}: choose "
+                f"among {', '.join(PROBES)}"
             )
         if names.count(name) > 1:
             raise ConfigError(f"{where}probe {name} is named twice")

@@ -29,10 +29,10 @@ from sublayer.tasks.wording import Wording
 from sublayer.values import is_missing
 
 VERSION = 2
-"""Changes whenever equal files would be read otherwise, by the reader of any task."""
+"""Incremented whenever any task's reader would read equal files differently."""
 
-SAME_ID = "an id that another row has: its place in the file is its id"
-"""Repair of such a row."""
+SAME_ID = "a duplicate id: its place in the file is added to it"
+"""Repair of a row with a duplicate id."""
 
 
 @dataclass
@@ -42,22 +42,22 @@ class ReadSplit:
     name: str
     """One of the task's ``splits``."""
     paths: tuple[Path, ...]
-    """The files, in the order in which they were read."""
+    """Files, in reading order."""
     examples: list[Example] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
-    """Rows that were left out, by the reason."""
+    """Counts of rows left out, by the reason."""
     repaired: Counter[str] = field(default_factory=Counter)
-    """Rows that were read otherwise than they are written, by the repair."""
+    """Counts of rows read differently from the file, by the repair."""
     kept: Counter[str] = field(default_factory=Counter)
-    """Rows with a fault that are kept as they are, so that all are scored, by the fault."""
+    """Counts of faulty rows kept unchanged, so that all are scored, by the fault."""
     notes: list[str] = field(default_factory=list)
     """Notes on a whole file, such as how its quotes are read."""
     firsts: dict[str, str] = field(default_factory=dict)
-    """For each reason the first place: file and line."""
+    """First place of each reason: file and line."""
     numbers: Counter[str] = field(default_factory=Counter)
-    """Questions of each passage so far."""
+    """Number of questions of each passage so far."""
     n_rows: int = 0
-    """Rows that were read so far, those left out included."""
+    """Number of rows so far, including those left out."""
     _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
 
     @property
@@ -66,9 +66,9 @@ class ReadSplit:
         return self.name.startswith("test")
 
     def add_known(self, example: Example, row: Record, *columns: str) -> bool:
-        """Keep an example, unless it lacks a label or answer outside a test.
+        """Keep an example, unless it lacks a label or answer and is not in a test split.
 
-        ``columns`` are those of which one has the label or answer. Return whether it was kept.
+        ``columns`` are possible columns of the label or answer. Return whether it was kept.
         """
         if example.is_labelled or self.is_test:
             return self.add(example, row)
@@ -78,8 +78,8 @@ class ReadSplit:
     def add(self, example: Example, row: Record) -> bool:
         """Keep the example of a row; return whether it was kept.
 
-        Duplicates with equal id are dropped; other examples with a duplicate id get a unique one;
-        both are counted.
+        An exact duplicate is dropped; another example with the same id gets a unique id; both are
+        counted.
         """
         earlier = self._by_id.get(example.id)
         if earlier is not None:
@@ -108,7 +108,7 @@ class ReadSplit:
         self.firsts.setdefault(reason, where)
 
     def cannot_learn(self, reason: str, where: str) -> bool:
-        """Count a row that has no right answer: in training it is left out, else it is kept.
+        """Count a row without a correct answer: in training it is left out, else it is kept.
 
         Return whether it was left out.
         """
@@ -119,17 +119,17 @@ class ReadSplit:
         return False
 
     def described(self) -> list[str]:
-        """Describe dropped, repaired and kept rows, with the file of the first."""
+        """Describe rows left out, repaired and kept, with the place of the first."""
         notes = [*self.notes]
         for counted, what in (
             (self.skipped, "left out"),
             (self.repaired, "repaired"),
-            (self.kept, "kept as it is"),
+            (self.kept, "kept unchanged"),
         ):
             for reason, n in counted.items():
                 where = self.firsts[reason]
                 for path in self.paths:
-                    # The name alone of a file that is named with its line.
+                    # The file's name without its folder, before the line number.
                     within = where.removeprefix(str(path))
                     if within.startswith(":"):
                         where = path.name + within
@@ -140,42 +140,42 @@ class ReadSplit:
 
 
 UNLABELLED, NO_COLUMN = "no label (-1 or empty)", "no label (its column is missing)"
-"""Reason to leave out a row of a training or development set."""
+"""Reasons to leave out a row of a training or development set."""
 NO_LABEL = -1
-"""Label that the hub's copies have where the publisher keeps the labels to himself."""
+"""Label in the hub's copies where the publisher withholds the labels."""
 
 _DECIMALS = 6
-"""Those that a number keeps that was stored in single precision."""
+"""Decimals to keep of a number stored in single precision."""
 
 
 def read_class(task: Task, written: object, where: str, choices: Sequence[str] = ()) -> int | None:
-    """Return the index of a label, or None where none is given: -1, an empty text, null.
+    """Return the index of a label, or None without one: -1, an empty text, null.
 
-    ``choices`` are the names of labels of a task that has none of its own.
+    ``choices`` are the label names of a task without labels of its own.
 
-    Raises DataError, with its place and the labels there are, for anything else.
+    Raises DataError, with the place and the possible labels, for anything else.
     """
     label, labels = _stripped(written), tuple(choices) or task.labels
     indices = _indices(labels)
     if label not in indices:
         listed = ", ".join(f"{name} ({index})" for index, name in enumerate(labels))
-        raise DataError(f"{where}: {written!r} is no label of {task.title}: {listed}")
+        raise DataError(f"{where}: {written!r} is not a label of {task.title}: {listed}")
     return indices[label]
 
 
 @cache
 def _indices(labels: tuple[str, ...]) -> Mapping[str | float | None, int | None]:
-    """Return the index of each way to write a label, or None for those that mean none."""
+    """Return the index of each spelling of a label, None for spellings of no label."""
     indices: dict[str | float | None, int | None] = {None: None, "": None}
     for index in range(NO_LABEL, len(labels)):
-        # A table with gaps, as pandas writes it, has whole numbers with a decimal point.
+        # pandas writes whole numbers with a decimal point in a column with gaps.
         ways = (index, str(index), f"{index}.0")
         indices |= dict.fromkeys(ways, None if index == NO_LABEL else index)
     return {**indices, **{label: index for index, label in enumerate(labels)}}
 
 
 def _stripped(written: object) -> str | int | float | None:
-    """Return a label without blanks, None for none at all, and any other value as it is shown."""
+    """Return a label stripped of white space, None for none, and the repr of any other value."""
     if written is None or (isinstance(written, float) and math.isnan(written)):
         return None
     if isinstance(written, str):
@@ -185,27 +185,27 @@ def _stripped(written: object) -> str | int | float | None:
     return repr(written)
 
 
-NOT_FOUND = "an answer that its passage does not have in its place"
+NOT_FOUND = "an answer that is not at its position in the passage"
 """Reason to leave a question out of a training set."""
-MOVED = "an answer that begins a few characters before its place"
+MOVED = "an answer a few characters before its position"
 SPACED = "an answer with white space around it"
-"""Repairs."""
+"""Repairs of answers."""
 
 _FEW = 8
-"""At most so many characters of white space were taken from the beginning of a passage."""
+"""Most characters of leading white space that copies strip from a passage."""
 
 
 PlacedAnswer = tuple[Answer, str]
-"""An answer, with or without a place, and the repair made; empty: none."""
+"""An answer, with or without a position, and its repair; empty: none."""
 
 
 def place_answer(passage: str, text: str, start: int) -> PlacedAnswer:
     """Check a gold answer at its start position, in characters, and repair it.
 
-    Two things are repaired: white space around an answer, which some copies take away without
-    moving its place; and passages whose leading white space was taken away in the same manner, of
-    which SQuAD 2.0 has some: there the answer begins a few characters earlier, and only where one
-    place alone fits. Of all others the answer has no place.
+    Two faults are repaired: white space around an answer, which some copies strip without moving
+    its position; and stripped leading white space of a passage, as in some of SQuAD 2.0: there the
+    answer begins a few characters earlier, and is moved only if a single position fits. Any other
+    answer gets no position.
     """
     if text and start >= 0:
         if passage.startswith(text, start):
@@ -236,10 +236,10 @@ def is_blank(value: Any) -> bool:
 def kept_answers(
     placed: Sequence[PlacedAnswer], result: ReadSplit, where: str
 ) -> tuple[Answer, ...] | None:
-    """Return the gold answers of a question, in training those that their passage has.
+    """Return the gold answers of a question; in training only those found in the passage.
 
-    None where it has none of several in training: the question is left out. Repaired answers, and
-    questions kept otherwise, are counted.
+    None where training finds none of the given answers: the question is left out. Repaired answers,
+    and questions kept despite a missing one, are counted.
     """
     located = [(answer, repair) for answer, repair in placed if answer.start is not None]
     if len(located) < len(placed):
@@ -256,11 +256,11 @@ NO_TEXT = "no text (null)"
 _JUDGED_ROWS = 8
 _START_BYTES = 1 << 14
 Found = Mapping[str, tuple[Path, ...]]
-"""The files of each split that is there, by its name."""
+"""Files of each split found, by its name."""
 
 
 PredictedRows = Sequence[tuple[Example, Prediction]]
-"""Examples of a split, in order, and the prediction for each."""
+"""Examples of a split, in order, with their predictions."""
 
 
 @dataclass(frozen=True)
@@ -269,18 +269,17 @@ class AnswerFile:
 
     name: str
     n_rows: int = 0
-    """Of the published set; 0 where rows cannot be made without it."""
+    """Rows of the published set; 0 where rows cannot be generated without it."""
     most: Prediction | None = None
-    """The majority's answer in the published training set; the first where classes are balanced;
-    STS-B's mean, which is measured. None: the task is handed in alone, and only where it was
-    answered."""
+    """The published training set's majority; the first where classes are balanced; STS-B's mean, as
+    measured. None: the task is submitted alone, and only if predicted."""
     labels: tuple[str, ...] = ()
-    """Labels as they are written; empty: by their numbers."""
+    """Written labels, by index; empty: their indices."""
     split: str = "test"
     takes_text: bool = False
-    """True where the text of the choice is written, or the text that was answered instead."""
+    """True where the chosen text is written, or else the written answer."""
     position: int = 0
-    """Position in the publisher's list of files; equal ones stand in the order of the tasks."""
+    """Position in the publisher's list of files; equal ones keep the order of the tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,17 +289,17 @@ class Published(ABC):
     task: Task
     layout: FileLayout
     beside: FileLayout | None = None
-    """Names by which its files lie among those of another task."""
+    """Names of its files in another task's folder."""
     wording: Callable[[Task], Wording] | None = None
-    """None: that of its kind."""
+    """None: the wording of its kind."""
     reads_tsv: ClassVar[bool] = False
-    """True where rows that ask are read as it reads its own, if they are TSV."""
+    """True where TSV rows to predict are read by its own reader."""
     release: Release | None = None
-    """None: its publisher serves it to nobody without asking."""
+    """None: its publisher serves it only on request."""
     submission: tuple[AnswerFile, ...] = ()
-    """Files of predictions; none: its publisher takes none."""
+    """Files of predictions; empty: its publisher takes none."""
     averages: tuple[str, ...] = ()
-    """Averages of tasks that its score is part of, by their titles."""
+    """Titles of the averages that include its score."""
 
     @property
     def files(self) -> str:
@@ -315,7 +314,8 @@ class Published(ABC):
     def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
         """Find its files in the suite's or task's folder, or one above.
 
-        ``others`` are the layouts of all tasks, as which ``folder`` may be called.
+        ``others`` are the layouts of all tasks: a ``folder`` named as one of them is not this
+        task's.
         """
         files = find_splits(folder, self.layout, self.may_be, others)
         if self.beside is not None:
@@ -324,7 +324,7 @@ class Published(ABC):
         return {split: files[split] for split in self.task.splits if split in files}
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Return the files of each split, of all that were found by their names."""
+        """Select the files of each split among those found by name."""
         return files
 
     @abstractmethod
@@ -332,7 +332,7 @@ class Published(ABC):
         """Judge by its first rows whether a file may hold a split."""
 
     def first_names(self, path: Path) -> set[str]:
-        """Return the names of the values of a file's first row; none of a file that has none."""
+        """Return the field names of a file's first row; empty where it has none."""
         try:
             first = next(iter(self.records(path)), None)
         except DataError:
@@ -348,13 +348,13 @@ class Published(ABC):
         """Add the examples of a row to a split."""
 
     def problem(self, row: Record) -> str:
-        """Return why a row does not belong to the task; empty where it does."""
+        """Return why a row does not fit the task; empty where it does."""
         return row.problem
 
     def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-        """Read a split's files. Rows that have no meaning are left out and counted.
+        """Read a split's files. Rows without a meaning are left out and counted.
 
-        Raises DataError, with file and line, where a file is not of the format.
+        Raises DataError, with file and line, where a file has another format.
         """
         for folder in {path.parent for path in paths}:
             check_shards(tuple(path for path in paths if path.parent == folder))
@@ -364,7 +364,7 @@ class Published(ABC):
         return result
 
     def add_rows(self, rows: Iterable[Record], path: Path, result: ReadSplit) -> None:
-        """Add the rows of a file to a split. Raises DataError where none is one of the task."""
+        """Add the rows of a file to a split. Raises DataError where none fits the task."""
         before, problem, is_of = result.n_rows, "", False
         for row in rows:
             problem = self.problem(row)
@@ -401,11 +401,12 @@ class Published(ABC):
             yield {"idx": self.published_number(example), "label": label}
 
     def published_number(self, example: Example) -> int:
-        """Return the number that an example has in the publisher's files."""
+        """Return an example's number in the publisher's files."""
         return int(example.id)
 
     def written(self, file: AnswerFile, example: Example, prediction: Prediction) -> str | int:
-        """Return a prediction as a file has it. Raises DataError for a number that is none."""
+        """Return a prediction as the file writes it. Raises DataError for a number that is not
+        finite."""
         if file.takes_text:
             return answer_text(example, prediction)
         label = prediction.label
@@ -413,39 +414,37 @@ class Published(ABC):
         if self.task.kind != "number":
             return file.labels[int(label)] if file.labels else int(label)
         if not math.isfinite(label):
-            raise DataError(
-                f"a prediction for {self.task.title} is {label}: no number can be written"
-            )
+            raise DataError(f"a prediction for {self.task.title} is {label}, not a finite number")
         lowest, highest = self.task.numbers
         return f"{min(max(label, lowest), highest):.3f}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnsTask(Published):
-    """A task whose files are tables, a row for each example."""
+    """A task with tables as files, one row for each example."""
 
     reads_tsv: ClassVar[bool] = True
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of the columns of texts, the publisher's and those of the hub's copies, by the task's
-    fields; those that are missing have their own."""
+    """Column names of texts, the publisher's and the hub's, by the task's fields; a missing field's
+    column has the field's name."""
     label: tuple[str, ...] = ("label",)
     choices: tuple[str, ...] = ()
-    """Columns of the choices, by whose names labels may be written, too."""
+    """Columns of the choices; labels may also be given by their names."""
     ids: tuple[str, ...] = ("idx", "index", "id")
     source: str = ""
-    """The text, by our name, that examples of one source share; empty: each is its own."""
+    """Field with the text that examples of one source share; empty: each is its own source."""
     group: str = ""
-    """The column of what examples are scored together."""
+    """Column that groups examples scored together."""
     without_header: tuple[str, ...] = ()
-    """The columns of TSV that has no header, in order."""
+    """Columns of TSV without a header, in order."""
     no_labels: Mapping[str, str] = field(default_factory=dict)
-    """Words in place of a label, and why the row is left out then."""
+    """Words in place of a label, with the reason to leave the row out."""
     synonyms: Mapping[str, str] = field(default_factory=dict)
-    """Labels that some files call otherwise."""
+    """Labels by their other names in some files."""
     quoted: tuple[str, ...] = ()
-    """Files of TSV whose quotes stand around fields, as in CSV."""
+    """TSV files with fields quoted as in CSV."""
     may_end_early: bool = False
-    """True where rows may lack what stands behind the columns that are read."""
+    """True where rows may lack columns after those that are read."""
 
     @cached_property
     def texts(self) -> Mapping[str, tuple[str, ...]]:
@@ -476,7 +475,7 @@ class ColumnsTask(Published):
         return read_records(path)
 
     def has_texts(self, names: Iterable[str]) -> bool:
-        """Return whether columns of these names hold all texts."""
+        """Return whether columns with these names include all texts."""
         there = set(names)
         return all(there.intersection(known) for known in self.texts.values())
 
@@ -488,24 +487,23 @@ class ColumnsTask(Published):
         return "" if is_whole else row.problem
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the example of a row, if it has texts and, unless it is a test's, a label."""
+        """Add the example of a row, if it has texts and, outside a test split, a label."""
         example = self.example(row, result)
         if example is not None:
             result.add_known(example, row, *self.label)
 
     def example(self, row: Record, result: ReadSplit) -> Example | None:
-        """Return the example of a row; None where a text is null, or no label is meant.
+        """Return the example of a row; None where a text is null, or its label means none.
 
-        Ids are the publisher's or, where there are none, the numbers of the rows, from 0, those
-        that are left out included. Raises DataError for a column that is missing, and a label that
-        is none.
+        Ids are the publisher's, or else row numbers from 0, counting rows that are left out. Raises
+        DataError for a missing column, and for an invalid label.
         """
         task, values = self.task, row.values
         known = (*self.texts.values(), self.label, self.ids)
         *theirs, label_column, id_column = _columns_among(known, tuple(values))
         needed = theirs if result.is_test else [*theirs, label_column]
         if None in needed:
-            # All rows of a table have the columns of its header, an object of JSON has its own.
+            # Rows of a table all have the columns of its header; JSON objects may differ.
             has_own = isinstance(row.path, Path) and "json" in suffix_of(row.path) and row.line > 1
             where = row.place if has_own else row.path
             raise missing_column(where, known[needed.index(None)], values)
@@ -532,8 +530,8 @@ class ColumnsTask(Published):
                 label = None
             elif not low <= label <= high:
                 raise DataError(
-                    f"{row.place}: {written!r} is no number from {low:g} to {high:g}, as "
-                    f"{task.title} has them"
+                    f"{row.place}: {written!r} is not a label of {task.title}, a number "
+                    f"from {low:g} to {high:g}"
                 )
             else:
                 label = round(label, _DECIMALS)
@@ -551,7 +549,7 @@ class ColumnsTask(Published):
 
 
 def as_json_object(values: Mapping[str, Any]) -> str:
-    """Return a file of one object of JSON, a member a line."""
+    """Return the text of a file with one JSON object, one member a line."""
     return json.dumps(values, ensure_ascii=False, indent=0) + "\n"
 
 
@@ -559,5 +557,5 @@ def as_json_object(values: Mapping[str, Any]) -> str:
 def _columns_among(
     known: tuple[tuple[str, ...], ...], there: tuple[str, ...]
 ) -> tuple[str | None, ...]:
-    """Return the first of each known names that is there; None where none is."""
+    """Return the first existing name of each group; None where none exists."""
     return tuple(next((name for name in names if name in there), None) for names in known)

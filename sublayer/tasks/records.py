@@ -1,4 +1,4 @@
-"""Files of records with named values: JSON lines, CSV, TSV, Parquet and Excel, with their lines."""
+"""Files of records with named fields: JSON lines, CSV, TSV, Parquet and Excel."""
 
 import csv
 import re
@@ -36,10 +36,10 @@ def read_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     Lines end with LF or CRLF, the last with or without one.
 
-    A mark of the byte order is left out; the file may be packed, by its suffix. Raises DataError
-    where it cannot be read, or is not UTF-8.
+    A byte order mark is dropped; the file may be compressed, by its suffix. Raises DataError where
+    it cannot be read, or is not UTF-8.
     """
-    # str.splitlines would cut at line separators inside a text, too.
+    # str.splitlines would also split at Unicode line separators inside a text.
     for number, data in read_lines(path):
         line = decoded(path, number, data)
         yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
@@ -48,36 +48,35 @@ def read_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
 _T = TypeVar("_T")
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 64
-"""Rows that are read at a time: a book each are no more than a few dozen megabytes."""
+"""Rows read at a time: with a book in each they take a few dozen megabytes at most."""
 _SHOWN_NAMES = 16
 _DELIMITERS = (",", ";", "\t", "|")
 _BEGINNING = 64
 _SEPARATOR = re.compile(r"sep=([^\w\s])", re.IGNORECASE)
 WEB_PAGE = (b"<!doctype html", b"<html")
-"""Beginnings of web pages, in small letters."""
+"""Beginnings of web pages, in lower case."""
 _LONGEST_NAME, _MOST_SPACES = 40, 3
-"""Characters and spaces that the name of a column has at most, or else looks like a value."""
+"""Most characters and most spaces of a column name; a longer one looks like a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row of a file, or an object within one, its values by their names.
+    """A row of a file, or an object nested in one, with its values by name.
 
-    A value that is asked for and missing, null or of another type raises DataError, with the place.
+    Reading a value that is missing, null or of another type raises DataError, with the place.
     """
 
     path: Path | str
-    """The file, or what messages call the place."""
+    """The file, or the name of the place in messages."""
     line: int
-    """Line where it begins, from 1; of Parquet, and of a list of JSON, the number of its row. 0: it
-    is all of the file."""
+    """Line where it begins, from 1; row number in Parquet and in a list of JSON. 0: the whole file.
+    """
     values: Mapping[str, Any]
-    """Texts, of JSON and Parquet also numbers, truths, None, lists and objects."""
+    """Texts; in JSON and Parquet also numbers, booleans, None, lists and objects."""
     problem: str = ""
-    """Reason why it is no row of the file's columns, such as ``fewer than 5 fields``; empty: it is
-    one."""
+    """Why it does not fit the file's columns, such as ``fewer than 5 fields``; empty: it fits."""
     within: str = ""
-    """Place of the object within its row, such as ``passage.questions[2]``; empty: it is the row.
+    """Place of a nested object in its row, such as ``passage.questions[2]``; empty: the row itself.
     """
 
     @property
@@ -160,37 +159,38 @@ class Record:
 
 
 def read_records(path: Path, kind: str = "") -> Iterator[Record]:
-    """Read the rows of a file, by its suffix; those of JSON lines, CSV and TSV may be packed.
+    """Read the rows of a file, by its suffix; JSON lines, CSV and TSV may be compressed.
 
-    ``kind`` is the suffix that a file should have that has another.
+    ``kind`` is the suffix to read the file by, instead of its own.
 
-    JSON is an object a line, a list of them, or an object that holds the list under a name. CSV has
-    a header, and may have quotes; TSV has a header, and its quotes are text. Blank lines are none.
+    JSON is one object a line, a list of objects, or an object with such a list as a member. CSV has
+    a header, and may be quoted; TSV has a header, and quotes in it are plain text. Blank lines are
+    skipped.
 
-    Raises DataError, with the line where there is one, where the file cannot be read or is not of
-    its kind.
+    Raises DataError, with the line where known, where the file cannot be read or does not match its
+    kind.
     """
     reader = _READERS.get(kind or suffix_of(path))
     if reader is None:
-        raise DataError(f"{path} is of no kind that is read: save it as {', '.join(_READERS)}")
+        raise DataError(f"{path} is of an unknown kind: save it as {', '.join(_READERS)}")
     start = read_start(path, _BEGINNING) if path.is_file() else b""
     if start.removeprefix(BOM_UTF8).lstrip().lower().startswith(WEB_PAGE):
         raise DataError(
-            f"{path} is a web page, not a table: download the file itself, on GitHub its raw form"
+            f"{path} is a web page, not a table: download the file itself, on GitHub by Raw"
         )
     return reader(path)
 
 
 def whole_rows(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield records; raise DataError, with the place, at a row of too many or few fields."""
+    """Yield records; raise DataError, with the place, at a row with too many or too few fields."""
     for record in records:
         if record.problem:
-            raise DataError(f"{record.place} has {record.problem}: mend the row, or remove it")
+            raise DataError(f"{record.place} has {record.problem}: correct the row, or remove it")
         yield record
 
 
 def begins_with(path: Path, mark: bytes) -> bool:
-    """Return whether a file begins, but for white space, with ``{`` or ``[``, as JSON does.
+    """Return whether a file begins, after white space, with ``{`` or ``[``, as JSON does.
 
     Raises DataError where it cannot be read.
     """
@@ -202,10 +202,10 @@ def read_tsv_records(
     without_header: Sequence[str] = (),
     is_header: Callable[[Sequence[str]], bool] = lambda cells: True,
 ) -> Iterator[Record]:
-    """Read the rows of TSV, whose quotes are text; lines with nothing on them are none.
+    """Read the rows of TSV: quotes are plain text, and empty lines are skipped.
 
-    ``without_header`` names the columns of a file whose first line is not what ``is_header`` tells.
-    Raises as ``read_records`` does.
+    ``without_header`` names the columns where ``is_header`` rejects the first line. Raises as
+    ``read_records`` does.
     """
     names: list[str] = []
     for line, cells in read_tsv(path):
@@ -222,7 +222,7 @@ def read_tsv_records(
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix of a file's name, in small letters, unpacked: ``.tsv``."""
+    """Return the lower-case suffix of a file's name, without that of its compression: ``.tsv``."""
     name = path.name.lower()
     for suffix in PACKED_TABLES:
         name = name.removesuffix(suffix)
@@ -264,7 +264,8 @@ def _json(path: Path) -> Iterator[Record]:
 
 
 def _json_list(path: Path) -> Iterator[Record]:
-    """Read a file of one value: a list of objects, or an object with such a list under a name."""
+    """Read a file of one JSON value: a list of objects, or an object with one such list as a
+    member."""
     whole = b"".join(data for _, data in held_lines(path))
     try:
         value = parse_json(whole, str(path), DataError)
@@ -272,9 +273,9 @@ def _json_list(path: Path) -> Iterator[Record]:
         if "Extra data" not in str(error):
             raise
         raise DataError(
-            f"{path} has objects of JSON over several lines, and one a line is read: "
+            f"{path} has JSON objects that span several lines, not one object a line: "
             f"`jq -c . {shlex.quote(as_typed(str(path)))} > "
-            f"{shlex.quote(f'lines-{path.stem}.jsonl')}` writes them so"
+            f"{shlex.quote(f'lines-{path.stem}.jsonl')}` converts it"
         ) from None
     if isinstance(value, dict):
         lists = [member for member in value.values() if isinstance(member, list)]
@@ -287,7 +288,7 @@ def _json_list(path: Path) -> Iterator[Record]:
 
 
 def _holds_columns(value: Any) -> bool:
-    """Return whether an object of JSON holds columns, as pandas writes a table by default."""
+    """Return whether a JSON object holds a table by columns, as pandas writes it by default."""
     if not isinstance(value, dict) or not value:
         return False
     if value.keys() >= {"columns", "data"}:
@@ -299,22 +300,22 @@ def _holds_columns(value: Any) -> bool:
 
 def _columns_of_json(path: Path) -> DataError:
     return DataError(
-        f"{path} holds a table by its columns, as pandas' to_json writes it, and rows are read: "
-        "write them, as by to_json(path, orient='records', lines=True)"
+        f"{path} holds a table by columns, as pandas' to_json writes it by default, not by rows: "
+        "write it with to_json(path, orient='records', lines=True)"
     )
 
 
 def _object(path: Path, line: int, value: object) -> Record:
     if not isinstance(value, dict):
-        raise DataError(f"{path}:{line} is {type(value).__name__}, not an object of JSON")
+        raise DataError(f"{path}:{line} is {type(value).__name__}, not a JSON object")
     return Record(path, line, value)
 
 
 def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
-    """Read the rows of a file whose fields may stand in quotes, in which quotes are doubled.
+    """Read the rows of CSV: fields may be quoted, with quotes inside them doubled.
 
-    Without ``delimiter`` it is a comma, a semicolon, a tab or a bar: that which gives the header
-    most columns, or what Excel's line ``sep=;`` before the header says. Raises as
+    Without ``delimiter`` it is the one among comma, semicolon, tab and bar that splits the header
+    into most columns, or the one that Excel's line ``sep=;`` before the header names. Raises as
     ``read_records`` does.
     """
     lines = (decoded(path, line, data) for line, data in held_lines(path))
@@ -325,7 +326,9 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         delimiter = delimiter or _delimiter(header)
         header, n_before = next(lines, ""), 1
     if not header.strip():
-        raise DataError(f"{path} is empty, or its first line is: that names the columns")
+        raise DataError(
+            f"{path} is empty, or its first line is: begin it with a line of column names"
+        )
     csv.field_size_limit(_LONGEST_FIELD)
     first = iter([header])
     rows = csv.reader(
@@ -339,14 +342,14 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
             row = next(rows, None)
         except csv.Error as error:
             problem = str(error)
-            remedy = "a field that holds quotes stands in quotes, and they are doubled"
+            remedy = "quote a field that holds quotes, and double the quotes in it"
             if problem.startswith("new-line character"):
                 problem = "a carriage return alone"
                 name = shlex.quote(as_typed(str(path)))
                 remedy = (
-                    "lines end with a line feed, and a field that holds line breaks stands in "
-                    f"quotes; `tr '\\r' '\\n' < {name} > {shlex.quote(f'lines-{path.name}')}` "
-                    "ends them so"
+                    "end lines with a line feed, and quote a field that holds line breaks; "
+                    f"`tr '\\r' '\\n' < {name} > {shlex.quote(f'lines-{path.name}')}` "
+                    "converts the line ends"
                 )
             raise DataError(f"{path}:{begins} is not CSV ({problem}): {remedy}") from None
         if row is None:
@@ -372,7 +375,7 @@ def _delimiter(header: str) -> str:
         try:
             return len(next(csv.reader([header], delimiter=delimiter)))
         except csv.Error:
-            # Whoever reads the rows names the fault and its place.
+            # The reader of the rows reports the fault and its place.
             return 0
 
     return max(_DELIMITERS, key=n_columns)
@@ -381,16 +384,15 @@ def _delimiter(header: str) -> str:
 def missing_column(
     where: Path | str, known: Sequence[str], there: Iterable[str], others: Sequence[str] = ()
 ) -> DataError:
-    """Build the error of rows that lack a column, by any of its known names.
+    """Build the error for rows that lack a column, under any of its ``known`` names.
 
-    It lists the columns there are, the nearest of them, and, where these look like the values of a
-    first row, how a row of names is put before it, with those of ``others`` that are asked for.
+    It lists the existing columns and the nearest name. Where these names look like the values of a
+    first row, it shows the command that puts a header before the rows, with the column that is
+    missing and ``others``.
     """
     names = list(there)
     wanted = " or ".join(map(repr, known))
-    message = (
-        f"{where} has no column {wanted}: it has {named(names)}{nearest_hint(known[0], names)}"
-    )
+    message = f"{where} has no column {wanted}, only {named(names)}{nearest_hint(known[0], names)}"
     is_table = isinstance(where, Path) and suffix_of(where) in (".csv", ".tsv")
     looks_like_values = any(
         len(name) > _LONGEST_NAME
@@ -404,7 +406,7 @@ def missing_column(
         asked = [known[0], *others][: len(names)]
         header = mark.join(asked + [f"column{n}" for n in range(len(asked) + 1, len(names) + 1)])
         message += (
-            "; if its first row is no header, put one before it, as in "
+            "; if its first row is not a header, put one before it, as in "
             f"`(printf '{header}\\n'; cat {shlex.quote(as_typed(str(path)))}) > "
             f"{shlex.quote(f'with-header-{path.name}')}`"
         )
@@ -413,7 +415,7 @@ def missing_column(
 
 def _columns(path: Path, names: list[str]) -> list[str]:
     if names.count("") > 1:
-        # So Excel leaves columns without anything in them.
+        # Excel exports empty columns this way.
         names = [name or f"column {number}" for number, name in enumerate(names, 1)]
     _check_once(path, names)
     return names
@@ -436,9 +438,10 @@ def _row(path: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> R
 def read_parquet(path: Path, *choices: tuple[str, ...]) -> Iterator[Record]:
     """Read the rows of a Parquet file: the first choice of columns that are all there, else all.
 
-    With choices of which none is there, columns that are there twice are left out.
+    Where choices are given and none is complete, columns with a duplicate name are left out.
 
-    Raises DataError where the file is damaged, with the row, or has a column twice that is read.
+    Raises DataError where the file is damaged, with the row, or where a column that is read occurs
+    twice.
     """
     with parquet_file(path) as file:
         there = list(file.schema_arrow.names)
@@ -472,13 +475,13 @@ def _workbook(path: Path) -> Iterator[Any]:
             if sum(member.file_size for member in archive.infolist()) > most:
                 raise DataError(f"{path} is larger than half of the memory here: save it as .csv")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of styles, which are not read
+            warnings.simplefilter("ignore")  # about styles, which are not read
             with closing(library.load_workbook(path, read_only=True, data_only=True)) as workbook:
                 yield workbook
     except _NO_WORKBOOK as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise DataError(
-            f"{path} is no whole .xlsx file ({reason}): save it again, or as .csv"
+            f"{path} is not a complete .xlsx file ({reason}): save it again, or as .csv"
         ) from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
@@ -494,7 +497,7 @@ def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cell(value: Any) -> str:
-    """Return a cell as CSV would have it: whole numbers without a point, dates as ISO 8601."""
+    """Return a cell as text as in CSV: whole numbers without a decimal point, dates as ISO 8601."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -507,7 +510,7 @@ def _cell(value: Any) -> str:
 
 
 def read_xlsx(path: Path) -> Iterator[Record]:
-    """Read the rows of a workbook's first sheet that has any; all cells are texts.
+    """Read the rows of a workbook's first sheet that has any; every cell becomes text.
 
     Raises as ``read_records`` does.
     """
@@ -518,7 +521,7 @@ def read_xlsx(path: Path) -> Iterator[Record]:
                 if not names:
                     names = _columns(path, [name.strip() for name in cells])
                     continue
-                # Empty cells at the end of a row are not kept by every program.
+                # Some programs drop empty cells at the end of a row.
                 yield _row(path, row, names, cells + [""] * (len(names) - len(cells)))
             if names:
                 return
@@ -526,19 +529,19 @@ def read_xlsx(path: Path) -> Iterator[Record]:
 
 
 def sheets_note(path: Path) -> str:
-    """Say which sheet of a workbook is read where several have rows; empty where one has."""
+    """Return a note on the sheet that is read where several have rows; empty where one has."""
     with _workbook(path) as workbook:
         titles = [sheet.title for sheet in workbook.worksheets if any(True for _ in _filled(sheet))]
     if len(titles) < 2:
         return ""
-    return f"{path}: the sheet {titles[0]!r} is read, and not {named(titles[1:])}"
+    return f"{path}: reads the sheet {titles[0]!r}, not {named(titles[1:])}"
 
 
 _NO_WORKBOOK = (
     *(zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, AttributeError),
     *(SyntaxError, EOFError, NotImplementedError, RuntimeError, ArithmeticError, zlib.error),
 )
-"""Errors of openpyxl for damaged files; of XML they are syntax errors."""
+"""Errors that openpyxl raises for damaged files; damaged XML is a SyntaxError."""
 _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": _json,
     ".json": _json,

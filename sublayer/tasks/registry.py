@@ -1,4 +1,4 @@
-"""The tasks that there are, by name, their files, the averages of suites; those of a model."""
+"""Tasks by name, their files, averages of suites, and the tasks of a model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ from sublayer.tasks.wording import WORDINGS, Wording
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks that are published together."""
+    """Tasks published together."""
 
     title: str
-    """The heading of its tasks."""
+    """Heading of its tasks."""
     rows: tuple[Published, ...]
 
 
@@ -41,10 +41,10 @@ SUITES = {
     "cloze": Suite("Story Cloze", CLOZE),
     "dpr": Suite("pronouns", DPR),
 }
-"""By name, in the order of ``sublayer tasks``."""
+"""Suites by name, in the order of ``sublayer tasks``."""
 ROWS = {row.task.name: row for suite in SUITES.values() for row in suite.rows}
 TASKS: dict[str, Task] = {name: row.task for name, row in ROWS.items()}
-"""By name."""
+"""Tasks by name."""
 
 
 AVERAGES: dict[str, tuple[str, ...]] = {
@@ -62,34 +62,34 @@ def wording_of(task: Task) -> Wording:
 
 
 def find_files(task: Task, folder: str | Path) -> Found:
-    """Find the files of each split of a task; a split without any is left out.
+    """Find the files of each split of a task; a split without files is left out.
 
     Raises DataError where the folder does not exist.
     """
     path = expanded(str(folder))
     if not path.is_dir():
-        raise DataError(f"{folder} is no folder: name the one that holds the tasks' files")
+        raise DataError(f"{folder} is not a folder: name the folder of the tasks' files")
     return ROWS[task.name].find(path, [row.layout for row in ROWS.values()])
 
 
 def cached_folder(task: Task, cache: Path | None = None) -> Path | None:
-    """Return the folder of a task's files in the cache; None where there is none."""
+    """Return the folder of a task's files in the cache; None where they are not cached."""
     release = ROWS[task.name].release
     folder = None if release is None else release.path(cache)
     return folder if folder is not None and folder.is_dir() else None
 
 
 def locate_files(task: Task, folder: str | Path | None = None, cache: Path | None = None) -> Found:
-    """Find a task's files in a folder; without one in the cache, else download them.
+    """Find a task's files in a folder; without a folder in the cache, else download them.
 
-    Raises DataError where there are none, or they cannot be downloaded, with what to do.
+    Raises DataError, with the remedy, where there are none, or they cannot be downloaded.
     """
-    remedy = f"`sublayer tasks {folder}` lists what it has"
+    remedy = f"`sublayer tasks {folder}` lists its tasks"
     if folder is None:
         release = ROWS[task.name].release
         if release is None:
             raise DataError(
-                f"{task.title} is not served for download: name the folder of its files (finetune "
+                f"{task.title} cannot be downloaded: name the folder of its files (finetune "
                 "--data DIR, evaluate --path DIR)"
             )
         folder, remedy = release.fetched(task.title, cache), "remove it, and try again"
@@ -107,10 +107,10 @@ def read_split(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
 def describe_files(
     task: Task, folder: Path | None, cache: Path | None = None, *, reads: bool
 ) -> dict[str, dict[str, Any]]:
-    """Describe the splits of a task in a folder, or without one in the cache, by files and rows.
+    """Describe a task's splits by files and rows, in a folder, or without one in the cache.
 
-    Where ``reads`` is false they are found alone, and ``rows`` is None. What cannot be read has its
-    problem instead. Raises DataError where the folder does not exist.
+    With ``reads`` false, files are only located, and ``rows`` is None. A split that cannot be read
+    has its ``problem`` instead. Raises DataError where the folder does not exist.
     """
     task_folder = cached_folder(task, cache) if folder is None else folder
     by_split = {} if task_folder is None else find_files(task, task_folder)
@@ -141,9 +141,9 @@ def describe_files(
 FILE_NAME = "task.json"
 VERSION = 1
 _MOST = 100_000_000
-"""Tokens: more than any model reads at a time."""
+"""Tokens, more than any model's context."""
 _PRESUMED = ("suite", "kind", "fields", "is_symmetric", "is_bounded", "has_unanswerable")
-"""Fields of a published task by which its files are read and its formats written."""
+"""Fields of a published task that determine how its files are read and its formats written."""
 _Positive = Annotated[int, Field(ge=1, le=_MOST)]
 _Whole = Annotated[int, Field(ge=0, le=_MOST)]
 
@@ -155,29 +155,30 @@ class TaskSpec:
     tasks: Annotated[tuple[Task, ...], Field(min_length=1)]
     format: Literal["pair", "traversal", "text"]
     context: _Positive
-    """Tokens of a row at most, marks included."""
+    """Most tokens of a row, including special tokens."""
     target_length: _Whole = 0
-    """Of text to text: tokens of a target at most."""
+    """Most tokens of a target, in text to text."""
     answer: Literal["greedy", "rank"] = "greedy"
-    """Of text to text: written token by token, or the likeliest of the labels."""
+    """Text to text: answers written token by token, or the likeliest of the labels."""
     doc_stride: _Positive = 128
-    """Of spans: tokens between the windows of a passage."""
+    """Tokens between the starts of a passage's windows, for spans."""
     max_answer: _Positive = 30
-    """Of spans: tokens of the longest."""
+    """Most tokens of a span."""
     threshold: float | None = None
-    """Of spans with unanswerable questions: the score of no answer above which none is given."""
+    """Score of no answer above which a question is left unanswered, for spans with unanswerable
+    questions."""
 
     columns: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    """Of a table of one's own: which of its columns are what, as ``data.columns`` says it."""
+    """Roles of the columns of a user's table, as in ``data.columns``."""
     pad_id: _Whole | None = None
-    """The id that fills rows up by the config of an imported model, where that gives one."""
+    """Padding id in the config of an imported model, if any."""
 
     def with_threshold(self, threshold: float) -> "TaskSpec":
-        """Return the same with another threshold."""
+        """Return a copy with another threshold."""
         return replace(self, threshold=threshold)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the content of its JSON file."""
         content = {"version": VERSION, **asdict(self)}
         if self.pad_id is None:
             del content["pad_id"]
@@ -185,11 +186,11 @@ class TaskSpec:
 
 
 _LATER = ("columns", "pad_id")
-"""Fields that files of earlier versions of this program lack."""
+"""Fields missing from files of earlier versions."""
 
 
 def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
-    """Return the file of a model folder that has the model's task; none where there is no task."""
+    """Return the model folder's file with the model's task; none without a task."""
     if spec is None:
         return {}
     return {FILE_NAME: json.dumps(spec.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"}
@@ -202,12 +203,12 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
     """
     if content.get("version") != VERSION:
         raise CheckpointError(
-            f"{source} is of version {content.get('version')!r:.60}, this program reads {VERSION}"
+            f"{source} has version {content.get('version')!r:.60}, this program reads {VERSION}"
         )
     names = {field.name for field in fields(TaskSpec)}
     lacking = [name for name in names if name not in content and name not in _LATER]
     if lacking:
-        raise CheckpointError(f"{source} is damaged: it has no {min(lacking)}")
+        raise CheckpointError(f"{source} is damaged: it lacks {min(lacking)}")
     values = {name: value for name, value in content.items() if name in names}
     spec = check_typed(values, TaskSpec, source, CheckpointError, has_tuples=True)
     columns = {
@@ -232,13 +233,13 @@ def _check(task: Task, source: str) -> None:
     problems = {
         f"{task.suite} has no task {task.name:.60}": known is task and task.suite in SUITES,
         **{
-            f"its {name} is not that of {known.title}": getattr(task, name) != getattr(known, name)
+            f"its {name} differs from {known.title}'s": getattr(task, name) != getattr(known, name)
             for name in _PRESUMED
         },
-        "a field, metric, label or split stands twice": any(len(set(w)) < len(w) for w in words),
-        "it has no fields, or labels do not fit its kind": not task.fields
+        "a field, metric, label or split occurs twice": any(len(set(w)) < len(w) for w in words),
+        "it has no fields, or its labels do not fit its kind": not task.fields
         or (task.kind == "classes") != bool(task.labels),
-        f"its metrics are {', '.join(unknown) or 'none'}, which are not known": bool(unknown)
+        f"it has no metrics, or unknown ones: {', '.join(unknown) or 'none'}": bool(unknown)
         or not task.metrics,
         "is_symmetric needs two texts": task.is_symmetric
         and (len(task.fields) != 2 or task.kind == "choice"),

@@ -1,4 +1,4 @@
-"""Scores of tasks with their errors, thresholds of no answer, and two models compared."""
+"""Scores of tasks with standard errors, no-answer thresholds, and comparison of two models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,10 +27,11 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Find the best F1, or the best exact match, and its threshold, as SQuAD 2.0's script does.
 
-    Predictions have the best answer that is not empty as their text, whatever ``no_answer`` says.
-    From all empty, answers are given one by one, by ascending ``no_answer``; the threshold is that
-    of the last one given, and 0 where none is. Equal scores are walked in the order of examples,
-    so that a threshold may stand for fewer answers than lie at it.
+    Each prediction's text is the best non-empty answer, whatever its ``no_answer``. Starting with
+    all empty, answers are given one by one in ascending order of ``no_answer``; the threshold is
+    that of the last answer given at the best score, 0 where none is given. Ties in ``no_answer``
+    keep the order of examples, so that the best score may count only some of the answers at the
+    threshold.
     """
     score = best_score = float(sum(not example.answers for example in examples))
     threshold = 0.0
@@ -51,9 +52,9 @@ def best_threshold(
 
 
 def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[Prediction]:
-    """Empty the answers whose ``no_answer`` is above a threshold; one at it stays, as in scoring.
+    """Empty the answers with ``no_answer`` above a threshold; one at the threshold stays.
 
-    ALBERT's code empties that one too.
+    This matches the scoring script; ALBERT's code empties that one too.
     """
     return [
         replace(prediction, text="", start=None) if prediction.no_answer > threshold else prediction
@@ -63,7 +64,7 @@ def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[
 
 @dataclass(frozen=True)
 class ByAnswerable:
-    """SQuAD 2.0's exact match and F1 of the questions with an answer, and of those without."""
+    """SQuAD 2.0's exact match and F1 over questions with an answer, or over those without."""
 
     n: int
     exact: float
@@ -73,9 +74,9 @@ class ByAnswerable:
 def by_answerable(
     examples: Sequence[Example], predictions: Predictions
 ) -> dict[bool, ByAnswerable]:
-    """Score questions that have gold answers (True) and those that have none (False) apart.
+    """Score questions with gold answers (True) and without (False) separately.
 
-    A kind of which there is none, or no prediction, has no row: the script stops there.
+    A kind without questions, or without predictions, has no entry: the script fails there.
     """
     exact = scores_v2(is_equal, examples, predictions)
     f1 = scores_v2(f1_v2, examples, predictions)
@@ -90,51 +91,51 @@ def by_answerable(
 
 
 def points(value: float) -> str:
-    """Format a value, a correlation too, in points."""
+    """Format a value, or a correlation, in points (hundredths)."""
     return f"{100 * value:z.1f}"
 
 
 def signed_points(difference: float) -> str:
-    """Format a difference of values in points, with its sign."""
+    """Format a signed difference of values in points."""
     return f"{100 * difference:+z.1f}"
 
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A metric of a set of examples."""
+    """A metric over a set of examples."""
 
     value: float
-    """From 0 to 1; a correlation from -1."""
+    """Value from 0 to 1; from -1 for a correlation."""
     standard_error: float | None
-    """Of drawing other examples; None where there is one alone, or no value."""
+    """Standard error of sampling the examples; None with a single unit, or without a value."""
     reason: str = ""
-    """Reason why the metric has no value and is 0; empty where it has one."""
+    """Why the metric is undefined, and reported as 0; empty where it is defined."""
 
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The mean of a task's metrics, over a set of examples."""
+    """Mean of a task's metrics over a set of examples."""
 
     value: float
     standard_error: float | None
     metrics: Mapping[str, MetricValue]
-    """By their names."""
+    """Metrics by name."""
     n_examples: int
     n_outside: int
-    """Predictions that are none of the labels, or no number."""
+    """Number of predictions outside the labels, or not a number."""
     influences: Mapping[str, Numbers] = field(default_factory=dict, compare=False, repr=False)
-    """Influence of each example, or group of them, on a metric, as pseudo-values less their mean,
-    by the metric's name; by "" the score. Zeros where a metric has no value."""
+    """Influence of each example, or group of examples, on a metric, as pseudo-values minus their
+    mean, by the metric's name; on the score under "". Zeros where a metric is undefined."""
 
 
 def score(
     examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]
 ) -> TaskScore:
-    """Compute metrics of predictions, and the mean of those that are part of a score.
+    """Compute metrics of predictions, and the mean of the metrics that are part of a score.
 
-    The standard error of accuracy is that of a proportion, sqrt(p (1 - p) / n); of others, of
-    means, and wherever examples have groups, it is the jackknife's over examples or groups. Raises
-    DataError where there are no examples, or some that have no label.
+    The standard error of accuracy is that of a proportion, sqrt(p (1 - p) / n); that of other
+    metrics, of means of metrics, and of grouped examples is the jackknife's, over examples or
+    groups. Raises DataError where there are no examples, or unlabelled ones.
     """
     check_labelled(examples)
     answered = Answered(examples, predictions)
@@ -172,14 +173,14 @@ def score(
 
 
 def check_labelled(examples: Sequence[Example]) -> None:
-    """Raise DataError where there are no examples, or some that have no label."""
+    """Raise DataError where there are no examples, or unlabelled ones."""
     if not examples:
         raise DataError("there are no examples to score")
     n_unlabelled = sum(not example.is_labelled for example in examples)
     if n_unlabelled:
         raise DataError(
             f"{n_unlabelled:,} of {len(examples):,} examples have no label, as in a test split: "
-            "score a split that has them"
+            "score a labelled split"
         )
 
 
@@ -189,30 +190,30 @@ def _jackknife(influences: Numbers) -> float:
 
 
 SEED = 12345
-"""The same sets are drawn every time."""
+"""Seed of resampling, the same every time."""
 N_RESAMPLES = 1000
 _PERCENTILES = (2.5, 97.5)
 _MOST_PATTERNS = 1000
-"""Kinds of units, of which whole sets are drawn at once where there are no more."""
+"""Most distinct units for which resamples are drawn by multinomial counts."""
 _MOST_WEIGHTS = 1 << 22
-"""Drawn at once."""
+"""Most weights drawn at once."""
 
 
 @dataclass(frozen=True)
 class PairedScores:
-    """Difference of two models on the same examples."""
+    """Difference between two models on the same examples."""
 
     value: float
     other: float
     difference: float
-    """``value - other``: positive where the first has more."""
+    """``value - other``: positive where the first model is better."""
     interval: tuple[float, float]
-    """The difference's over sets that are drawn again, of 95 %."""
+    """95 % bootstrap interval of the difference."""
     p_mcnemar: float | None
-    """Of accuracy alone, over examples without groups: how probable it is that a difference at
-    least as large, of either sign, falls out between models that are as often right."""
+    """Only for accuracy, over ungrouped examples: two-sided probability of a difference at least
+    this large between equally accurate models."""
     n_only_first: int | None
-    """Of accuracy: examples that the first alone has right."""
+    """For accuracy: number of examples that only the first model has right."""
     n_only_other: int | None
 
     @property
@@ -229,8 +230,8 @@ def paired(
 ) -> PairedScores:
     """Compare two models' predictions for the same examples by their score, the mean of metrics.
 
-    Examples, or groups of them, are drawn 1,000 times with replacement, the same for both models
-    and every metric; the interval is from the 2.5th to the 97.5th percentile. Of accuracy
+    Examples, or groups of examples, are resampled 1,000 times with replacement, the same for both
+    models and every metric; the interval spans the 2.5th to the 97.5th percentile. For accuracy
     McNemar's exact test is computed, too. Raises DataError as ``score`` does.
     """
     check_labelled(examples)
@@ -246,7 +247,7 @@ def paired(
     n_only_first = n_only_other = p_value = None
     is_proportion = len(metrics) == 1 and METRICS[metrics[0]].is_proportion
     if is_proportion and ours[0].n_units == len(examples):
-        from scipy.stats import binomtest  # slow to import, and needed where two are compared
+        from scipy.stats import binomtest  # slow to import, and only needed here
 
         (our,), (their,) = ours, theirs
         assert isinstance(our, Sums), "accuracy is a mean"
@@ -272,8 +273,8 @@ def _resampled(
     generator = np.random.default_rng(SEED)
     both = [metric for metric in (*ours, *theirs) if isinstance(metric, Sums)]
     if len(both) == len(ours) + len(theirs):
-        # Units that differ are drawn by their kinds, unless there are too many: right or wrong, of
-        # both models, are four kinds of any number of examples.
+        # Counts of distinct units are drawn, unless there are too many kinds: right or wrong, by
+        # both models, makes four kinds for any number of examples.
         joined = np.concatenate([metric.columns for metric in both], axis=1)
         rows, counts = np.unique(joined, axis=0, return_counts=True)
         if len(rows) <= _MOST_PATTERNS:

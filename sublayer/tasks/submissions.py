@@ -1,8 +1,8 @@
 """Submissions: predictions in publishers' formats, complete and checked.
 
-Sources: GLUE's eleven files of TSV: gluebenchmark.com, its FAQ; SuperGLUE's ten files of JSON
-lines: super.gluebenchmark.com and jiant's writer, where MultiRC's rows are passages with their
-questions and answers and ReCoRD's labels are texts.
+Sources: GLUE's eleven TSV files: gluebenchmark.com, its FAQ; SuperGLUE's ten files of JSON lines:
+super.gluebenchmark.com and jiant's writer, with MultiRC's rows as passages with their questions and
+answers, and ReCoRD's labels as texts.
 """
 
 import zipfile
@@ -29,40 +29,40 @@ class Answers:
     """Such as ``test``, or ``test_matched``."""
     examples: Sequence[Example]
     predictions: Sequence[Prediction] | None = None
-    """Of each example; None where no model was trained: then the majority's answer is handed in,
-    and marked."""
+    """Predictions of the examples; None where no model was trained: then the majority's answer is
+    submitted, with a note."""
     train: Sequence[Example] = ()
-    """Examples that the majority is taken of."""
+    """Examples that determine the majority."""
 
     @property
     def title(self) -> str:
-        """Return what messages call it."""
+        """Return its name in messages."""
         return f"{self.task.title} ({self.split})"
 
 
 ARCHIVE = "submission.zip"
 NOTES = "NOTES.txt"
 _DATE = (1980, 1, 1, 0, 0, 0)
-"""The same archive from the same files."""
+"""Fixed, so that equal files make equal archives."""
 
 
 class Submission(NamedTuple):
-    """A folder that was written."""
+    """A written submission."""
 
     path: Path
     files: tuple[str, ...]
-    """Their names; ``ARCHIVE``, where there is one, holds them all."""
+    """Names of the files; ``ARCHIVE``, if written, holds them all."""
     notes: tuple[str, ...]
-    """Notes on rows filled in or left out and on incomplete files, a line each; also in ``NOTES``,
-    where there are any."""
+    """Notes on rows filled in or left out and on incomplete files, a line each; also written to
+    ``NOTES``, if any."""
 
 
 def write_submission(
     path: Path, files: Mapping[str, str], notes: Sequence[str], *, has_archive: bool
 ) -> Submission:
-    """Write files, by name, and their archive into a new folder, or nothing.
+    """Write files, by name, and their archive into a new folder, all or nothing.
 
-    Raises DataError where there is something at ``path``, or where it cannot be written.
+    Raises DataError where ``path`` exists, or cannot be written.
     """
     try:
         with new_folder(path) as folder:
@@ -79,15 +79,13 @@ def write_submission(
                 text = "".join(f"{line}\n" for line in notes)
                 (folder / NOTES).write_text(text, encoding="utf-8", newline="")
     except FileExistsError:
-        raise DataError(f"{path} exists: name a folder that does not") from None
+        raise DataError(f"{path} exists: name a new folder") from None
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}") from None
     return Submission(path, tuple(files), tuple(notes))
 
 
-_ONE_FOR_ALL = (
-    "one answer: the majority's of the published training set, or the first of balanced classes"
-)
+_ONE_FOR_ALL = "one answer: the published training set's majority, or the first of balanced classes"
 
 
 def asked_sets(suite: str) -> list[tuple[Published, AnswerFile]]:
@@ -97,13 +95,14 @@ def asked_sets(suite: str) -> list[tuple[Published, AnswerFile]]:
 
 
 SUBMITTED = tuple(filter(asked_sets, SUITES))
-"""The suites whose publishers take predictions."""
+"""Suites with a publisher that takes predictions."""
 
 
 def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
     """Read a set for submission.
 
-    Raises DataError where rows of it are left out, or two have one id: nothing may be missing.
+    Raises DataError where a row would be left out, or two rows share an id: a submission is
+    complete.
     """
     read = read_split(task, split, paths)
     problems = [*read.skipped, *(what for what in read.repaired if what == SAME_ID)]
@@ -111,8 +110,8 @@ def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
         first = problems[0]
         n = read.skipped[first] or read.repaired[first]
         raise DataError(
-            f"{read.firsts[first]}: {first} (in {n:,}): a submission has an answer for each row, "
-            "by its id: mend the file"
+            f"{read.firsts[first]}: {first} (in {n:,}): a submission needs an answer for each row, "
+            "by its id: correct the file"
         )
     return read
 
@@ -120,22 +119,22 @@ def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
 def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Submission:
     """Write a new folder with the files that a suite's publisher takes.
 
-    Of a suite that is handed in as a whole they are packed into an archive, too. There rows of
-    splits that are not among ``answers``, or have no predictions, are the majority's, marked in the
-    notes; without their examples MultiRC and ReCoRD, whose rows nobody can make up, are left out.
-    Of other suites names of files begin with the task's and the split's where there are several
+    For a suite submitted as a whole, the files are also packed into an archive. In it, splits
+    missing from ``answers``, or without predictions, get the majority's answer in each row, with a
+    note; without examples, MultiRC and ReCoRD are left out, since their rows cannot be generated.
+    For other suites, file names begin with the task's name and the split's where there are several
     splits.
 
-    Raises DataError where a split has no predictions, occurs twice or is not the suite's, a number
-    is none, or there is something at ``path``.
+    Raises DataError where a split has no predictions, occurs twice or is not the suite's, a
+    predicted number is not finite, or ``path`` exists.
     """
     by_set = {(answer.task.name, answer.split): answer for answer in answers}
     asked = {(row.task.name, file.split): (row, file) for row, file in asked_sets(suite)}
     for answer in answers:
         if (answer.task.name, answer.split) not in asked:
-            raise DataError(f"{answer.title} belongs to no file of this submission")
+            raise DataError(f"{answer.title} is not part of this submission: leave it out")
         if by_set[answer.task.name, answer.split] is not answer:
-            raise DataError(f"{answer.title} is given twice")
+            raise DataError(f"{answer.title} is given twice: give it once")
     contents: dict[str, str] = {}
     notes: list[str] = []
     for key, (row, file) in asked.items():
@@ -144,7 +143,7 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
             if given is None:
                 continue
             if given.predictions is None:
-                raise DataError(f"{given.title} has no predictions: answer it first")
+                raise DataError(f"{given.title} has no predictions: predict it first")
             examples, predictions = given.examples, given.predictions
             prefix = f"{row.task.name}-{file.split}-" if len(answers) > 1 else ""
         elif given is not None:
@@ -153,13 +152,13 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
             examples = [Example(str(number), {}) for number in range(file.n_rows)]
             predictions = [file.most] * file.n_rows
             notes.append(
-                f"{file.name}: not trained, and its rows are not here; {file.n_rows:,} rows, as "
-                f"published, have {_ONE_FOR_ALL}"
+                f"{file.name}: not trained, and its rows are not available; all {file.n_rows:,} "
+                f"published rows have {_ONE_FOR_ALL}"
             )
         else:
             notes.append(
-                f"{file.name}: left out; it is not trained, and the passages that its rows are "
-                "made of are not here"
+                f"{file.name}: left out: not trained, and the passages for its rows are not "
+                "available"
             )
             continue
         pairs = list(zip(examples, predictions, strict=True))
@@ -172,7 +171,7 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
 def _filled(
     file: AnswerFile, most: Prediction, answers: Answers, notes: list[str]
 ) -> list[Prediction]:
-    """Return the predictions of a file's rows, the majority's where there is none, with notes."""
+    """Return a prediction for each row, the majority's where there is none, and add notes."""
     predictions = answers.predictions
     if predictions is None:
         predictions, how = [most] * len(answers.examples), _ONE_FOR_ALL
@@ -190,9 +189,9 @@ def _filled(
     n_outside = sum(new is not old for new, old in zip(filled, predictions, strict=True))
     if n_outside:
         notes.append(
-            f"{file.name}: {count(n_outside, 'row')} answered with none of the labels; the "
-            "majority's is written"
+            f"{file.name}: {count(n_outside, 'row')} answered outside the labels, and the "
+            "majority's label is written"
         )
     if file.n_rows and len(predictions) != file.n_rows:
-        notes.append(f"{file.name}: {len(predictions):,} rows, of {file.n_rows:,} as published")
+        notes.append(f"{file.name}: {len(predictions):,} of the {file.n_rows:,} published rows")
     return filled

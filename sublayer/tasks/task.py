@@ -1,4 +1,4 @@
-"""A task, its examples and their division, and predictions."""
+"""A task, its examples, predictions, and held-out examples."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["classes", "choice", "number", "span", "text"]
-"""Kind of answer: one of the labels, one of the example's own choices, a number, a span of the
-passage, or a text that is written."""
+"""Kind of answer: one of the labels, one of the example's choices, a number, a span of the passage,
+or a written text."""
 
 
 @dataclass(frozen=True)
@@ -19,31 +19,31 @@ class Task:
     """A row of the table of tasks."""
 
     name: str
-    """As recipes and commands say it, such as ``sst2``."""
+    """Name in recipes and commands, such as ``sst2``."""
     title: str
-    """As its publisher writes it, such as ``SST-2``."""
+    """Name as its publisher writes it, such as ``SST-2``."""
     suite: str
     """``glue``, ``superglue``, ``squad``, ``race``, ``nli``, ``cloze`` or ``dpr``."""
     kind: Kind
     fields: tuple[str, ...]
-    """The names of its texts, in the order in which they are read: of a pair the first text, and
-    then the second; of a question about a passage the passage first."""
+    """Names of its texts, in reading order: in a pair the first text, then the second; with a
+    question about a passage the passage first."""
     metrics: tuple[str, ...]
-    """Names of ``METRICS``; the task's score is the mean of those that count for it."""
+    """Names in ``METRICS``; the task's score is the mean of those that are part of it."""
     labels: tuple[str, ...] = ()
-    """Of ``classes``: the words of the labels, by index."""
+    """Names of the labels of ``classes``, by index."""
     is_symmetric: bool = False
-    """True where the two texts may be exchanged."""
+    """True where the order of the two texts does not matter."""
     numbers: tuple[float, float] = (0.0, 1.0)
-    """Of ``number``: the lowest and the highest."""
+    """Lowest and highest value of ``number``."""
     is_bounded: bool = True
-    """Of ``number``: whether there is none beyond those."""
+    """Whether ``number`` is never outside these bounds."""
     has_unanswerable: bool = False
-    """Of ``span``: whether some questions have no answer in their passage."""
+    """Whether some questions of ``span`` have no answer in their passage."""
     splits: tuple[str, ...] = ("train", "dev", "test")
-    """Those that its publisher has; ``dev`` and ``test`` may be several: ``dev_matched``."""
+    """Splits as published; there may be several of ``dev`` and ``test``: ``dev_matched``."""
     trained_as: str = ""
-    """Of a diagnostic set: the task whose model answers it, such as ``mnli``."""
+    """Task whose model answers this diagnostic set, such as ``mnli``."""
 
     @property
     def dev_splits(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class Task:
 
     @property
     def test_splits(self) -> tuple[str, ...]:
-        """Return the splits of tests: most have no labels, and predictions are handed in."""
+        """Return the test splits: most have no labels, and their predictions are submitted."""
         return tuple(name for name in self.splits if name.startswith("test"))
 
 
@@ -62,62 +62,63 @@ class Answer:
 
     text: str
     start: int | None = None
-    """Place in the passage where it begins, in characters; None of one that is a text alone."""
+    """Start position in the passage, in characters; None for an answer without a position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row of a task, as its publisher means it.
+    """An example of a task, as its publisher means it.
 
-    Texts are as published: formats change them, readers do not.
+    Texts are as published: input formats change them, readers do not.
     """
 
     id: str
-    """The publisher's, or else the number of its row, from 0; unique within a split."""
+    """The publisher's id, or else its row number, from 0; unique within a split."""
     fields: Mapping[str, str]
     """Texts by the names of ``Task.fields``, in that order."""
     label: int | float | None = None
-    """The index of its class or of its right choice, or a number; None where it has none: in a
-    test split, and where ``answers`` have the gold ones."""
+    """Index of its class or of its correct choice, or its number; None where it has none: in a test
+    split, and where ``answers`` hold the gold answers."""
     choices: tuple[str, ...] = ()
-    """The answers to choose from; none where the labels are the same for all examples."""
+    """The answers to choose from; empty where all examples share the labels."""
     answers: tuple[Answer, ...] = ()
-    """Gold answers of a question, or references of a text, any of which is right; none where the
-    question has none, or where it is not known."""
+    """Gold answers of a question, or references of a text, each of them correct; empty where the
+    question has none, or where they are unknown."""
     is_labelled: bool = True
     """True where its label or its answers are known."""
     group: str = ""
-    """Examples of one group are scored together, such as the answers to a question; empty: alone.
+    """Examples of one group are scored together, such as the answers to one question; empty: scored
+    alone.
     """
     source: str = ""
-    """The passage, article or document that it is about: examples of one source never stand on
-    both sides of a division. Empty: its own."""
+    """Its passage, article or document: examples of one source are never divided between training
+    and held-out examples. Empty: a source of its own."""
     extra: Mapping[str, int] = field(default_factory=dict)
-    """Numbers that belong to its texts, by the publisher's names, such as WSC's ``span2_index``."""
+    """Numbers about its texts, by the publisher's names, such as WSC's ``span2_index``."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All texts, which identify an example."""
+        """All texts; they identify an example."""
         return (*self.fields.values(), *self.choices)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An answer with confidence. The task's kind determines the fields set."""
+    """A predicted answer with its confidence. The task's kind determines the fields set."""
 
     label: int | float | None = None
-    """Of ``classes`` and ``choice`` an index, of ``number`` the number; None where a text that was
-    written is none of the labels, or no number."""
+    """Index for ``classes`` and ``choice``, the number for ``number``; None where a written text is
+    none of the labels, or not a number."""
     probabilities: tuple[float, ...] = ()
-    """Of each label or choice; empty where the model gives none."""
+    """Probability of each label or choice; empty where the model gives none."""
     text: str = ""
-    """Of ``span`` the answer, empty for none; of text to text the written text."""
+    """The answer for ``span``, empty for none; for text to text the written text."""
     start: int | None = None
-    """Of ``span``: where it begins in the passage, in characters."""
+    """Start position of a ``span`` in the passage, in characters."""
     is_cut: bool = False
-    """True where the example is longer than the model reads, and was cut."""
+    """True where the example exceeds the model's context, and was cut."""
     no_answer: float = 0.0
-    """Of ``span`` with unanswerable questions: the score of no answer, more the likelier."""
+    """Score of no answer for ``span`` with unanswerable questions; higher is likelier."""
 
 
 def answer_text(example: Example, prediction: Prediction) -> str:
@@ -128,16 +129,16 @@ def answer_text(example: Example, prediction: Prediction) -> str:
 
 
 _Class = int | bool
-"""A label or the index of a choice; without one, whether there are answers."""
+"""A label or the index of a choice; for spans, whether there are answers."""
 
 
 def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray[np.bool_]:
     """Select the held-out examples: a share, and at most ``at_most``.
 
-    Examples of one source, one group or equal texts stay together. These bundles are taken in an
-    order that depends only on their texts: first those that bring every class nearer to its share,
-    then the sum. There may be fewer where sources are large, but at least one bundle, if there are
-    two and ``at_most`` allows it.
+    Examples of one source, one group or equal texts stay together in a bundle. Bundles are taken in
+    an order that depends only on their texts: first those that bring every class nearer to its
+    share, then those that bring the total nearer. Large sources may leave fewer, but at least one
+    bundle is held out, if there are two and ``at_most`` allows it.
     """
     assert 0 < share < 1, "the rest is trained on"
     result = np.zeros(len(examples), dtype=np.bool_)
@@ -150,7 +151,8 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
     bundles = bundles_of(examples)
 
     def change(rows: list[int], *, weighs_sum: bool = True) -> float:
-        """Return the change of deviation from the shares, of classes and sum, by adding rows."""
+        """Return by how much adding rows changes the deviation from the classes' shares and the
+        sum."""
         added = Counter(_class(examples[row]) for row in rows)
         of_classes = sum(abs(wanted[label] - n) - abs(wanted[label]) for label, n in added.items())
         return of_classes + (abs(n_missing - len(rows)) - abs(n_missing) if weighs_sum else 0.0)
@@ -178,14 +180,14 @@ def _class(example: Example) -> _Class:
 
 
 def bundles_of(examples: Sequence[Example]) -> list[list[int]]:
-    """Return the rows of each indivisible bundle, by common texts, source or group.
+    """Return the rows of each indivisible bundle: examples with a common text, source or group.
 
-    Bundles are ordered by the least hash of their keys.
+    Bundles are ordered by the smallest hash of their keys.
     """
     parents: dict[bytes, bytes] = {}
     keys = []
     for example in examples:
-        # An example's texts, whatever their order, its source and its group.
+        # An example's texts, in any order, its source and its group.
         hashes = [_hash("texts", *sorted([*example.fields.values(), *example.choices]))]
         hashes += [_hash("source", example.source)] if example.source else []
         hashes += [_hash("group", example.group)] if example.group else []

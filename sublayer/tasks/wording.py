@@ -1,9 +1,8 @@
 """Wording of examples: text pairs, traversals, or text to text.
 
-Sources: pairs as jiant, ALBERT and BERT write them; traversals: Radford et al. 2018, sec. 3.3 and
-figure 1; text to text, of the tasks of GLUE, SuperGLUE, DPR and SQuAD: T5 (Raffel et al. 2020), by
-its released preprocessing, to the letter. All others are written by its general rule; the order of
-their parts is ours.
+Sources: pairs as in jiant, ALBERT and BERT; traversals: Radford et al. 2018, sec. 3.3 and figure 1;
+text to text, for the tasks of GLUE, SuperGLUE, DPR and SQuAD: T5 (Raffel et al. 2020), exactly as
+its released preprocessing. All other tasks follow T5's general rule, with our own order of parts.
 """
 
 import math
@@ -17,22 +16,22 @@ from typing import Any, Literal
 from sublayer.tasks.task import Answer, Example, Kind, Prediction, Task
 
 Cut = Literal["longest", "first", "windows"]
-"""Text that gives way where a row is too long: the end of the longer one, token by token; the end
-of the first; or none, since the second is read in windows."""
+"""Text that is cut where a row is too long: the end of the longer one, token by token; the end of
+the first; or none, since the second is read in windows."""
 TraversalRow = tuple[str, ...]
-"""The texts between which ``_delimiter_`` stands: after ``_start_``, before ``_classify_``."""
+"""Texts joined by ``_delimiter_``, between ``_start_`` and ``_classify_``."""
 QUESTION_TOKENS = 64
-"""Tokens of SQuAD's question that are read. Source: BERT's run_squad.py."""
+"""Most tokens read of SQuAD's question. Source: BERT's run_squad.py."""
 UNANSWERABLE = "unanswerable"
-"""Text that is written of a question that has no answer in its passage; ours."""
+"""Written answer to an unanswerable question. Departure: our own."""
 PLACEHOLDER = "@placeholder"
-"""Text that ReCoRD's query has where an entity is asked for."""
+"""Placeholder for the entity in ReCoRD's query."""
 _NUMBER = re.compile(r"[+-]?[\d._]*(e[+-]?[\d_]*)?|[+-]?[a-z]{,8}", re.IGNORECASE)
-"""The beginning of a text that is read as a number, and of "inf" and "nan"."""
+"""Prefix of a text that can be read as a number, "inf" and "nan" included."""
 _PUNCTUATION = re.compile(f"([{re.escape(string.punctuation)}])")
 _TOKEN = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.punctuation)}]+")
 _SPACES = re.compile(r"\s+", re.ASCII)
-# Source, of these and of the rule: T5's postprocessing of WSC.
+# Source of the list and of its rule: T5's postprocessing of WSC.
 _DETERMINERS = {
     *("a", "an", "each", "every", "few", "her", "his", "many", "much", "my", "our", "some"),
     *("that", "the", "their", "these", "this", "those", "which", "whose", "your"),
@@ -47,79 +46,79 @@ class PairRow:
     second: str | None = None
     cut: Cut = "longest"
     first_tokens: int | None = None
-    """At most so many of the first text's tokens are read: those at its beginning."""
+    """Most tokens read of the first text, from its beginning."""
     second_tokens: int | None = None
-    """At most so many of the second text's tokens are read: those at its end."""
+    """Most tokens read of the second text, from its end."""
 
 
 @dataclass(frozen=True)
 class Wording:
-    """Wording of a task's examples, in each form of input.
+    """Wording of a task's examples, for each input format.
 
-    Pairs: the first field is the first text, all others the second, joined by spaces; a choice
-    stands at the end of the second text. Traversals: the fields in order; symmetric tasks in both
-    orders, whose final states are added; of choices all texts as one, then the choice. Text to
-    text: the task's name, and each text after its key, by the alphabet; the options are the texts
-    ``choice1``, ``choice2`` and so on.
+    Pairs: the first field is the first text, all others joined by spaces are the second; a choice
+    is at the end of the second text. Traversals: the fields in order; symmetric tasks in both
+    orders, with their final states added; for choices all texts as one, then the choice. Text to
+    text: the task's name, then each text after its key, in alphabetical order of keys; options are
+    the texts ``choice1``, ``choice2`` and so on.
 
-    Questions about a passage, as SQuAD's: the question, then the passage in windows. So in
-    traversals, where no state of a passage before it would know the question. As text to text
-    punctuation has spaces on both sides, also at the end of a text.
+    Questions about a passage, as SQuAD's: the question, then the passage in windows. Traversals
+    have this order too, since the states of a passage before its question could not depend on it.
+    Text to text puts spaces around punctuation, also at the end of a text.
 
-    Pronouns and the nouns that they stand for, WSC's, WNLI's and DPR's: the text has the pronoun
-    marked, and the noun is written. Pairs of them are ours: jiant reads out both spans.
+    Pronouns and their referents, in WSC, WNLI and DPR: the pronoun is marked in the text, and the
+    noun is written. Departure: pairs of these tasks are ours; jiant reads out both spans.
     """
 
     task: Task
     name: str = ""
-    """Name that text to text begins with; empty: the task's. Diagnostic sets are written as the
+    """Name at the beginning of text to text; empty: the task's. Diagnostic sets are written as the
     tasks that they diagnose."""
     clean: Callable[[Example], Sequence[str]] | None = None
-    """Texts that all models read, in the order of the fields; None: as they are."""
+    """Texts for all formats, in field order; None: unchanged."""
     pair: tuple[str, str] | None = None
-    """Patterns of the two texts of a pair, of the fields' names, ``choice`` and ``filled``."""
+    """Format patterns of a pair's two texts, over field names, ``choice`` and ``filled``."""
     traversal: tuple[str, ...] = ()
-    """Patterns of the texts of a traversal, of the same; empty: as above."""
+    """Format patterns of a traversal's texts, over the same names; empty: as in the class."""
     fill: Callable[[str, str], str] | None = None
-    """Puts a choice into the last text: ``filled``."""
+    """Fills a choice into the last text: ``filled``."""
     cut: Cut = "longest"
     second_tokens: int | None = None
-    """At most so many of the second text's tokens are read: those at its end."""
+    """Most tokens read of the second text, from its end."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys of fields in text to text that are not their names."""
+    """Keys of fields in text to text where they differ from the field names."""
     first: tuple[str, ...] = ()
-    """Keys that stand before all others in text to text."""
+    """Keys before all others in text to text."""
     last: tuple[str, ...] = ()
-    """Keys that stand behind all others: a cut at the end takes them."""
+    """Keys after all others: a cut at the end removes their texts first."""
     read: Callable[[Example], str] | None = None
-    """The input as text to text; None: texts by their keys."""
+    """Text-to-text input; None: texts by their keys."""
     target: Callable[[Example], str | None] | None = None
-    """The target as text to text, or None where it is not known; None: the label."""
+    """Text-to-text target, or None where it is unknown; None: the label."""
     ranks: Literal["labels", "keys", "choices", ""] = "labels"
-    """Texts of labels or choices that can be ranked; empty: there are none."""
+    """Texts of labels or choices to rank; empty: none can be ranked."""
     learns: Literal["all", "right", "answers", ""] = "all"
-    """Its own examples that are trained on as text to text: all, with the first right answer or
-    with each of them; right ones alone; or none."""
+    """Examples to train on as text to text: all, with the first correct answer or with each of
+    them; correct ones only; or none."""
     is_free: bool = False
-    """True where any text may answer."""
+    """True where any text is a possible answer."""
     pronoun: str = ""
-    """Name of the field of the pronoun."""
+    """Field of the pronoun."""
     marked: Callable[[Example], str] | None = None
-    """Puts stars around the pronoun that is meant."""
+    """Puts stars around the pronoun in question."""
     numbers: tuple[str, ...] = ()
-    """Names of whole numbers that are needed beside the texts."""
+    """Names of whole numbers needed along with the texts."""
     n_choices: int = 2
-    """Choices that most examples have."""
+    """Typical number of choices."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """Texts of ``outline``; empty: the names of the fields."""
+    """Texts of ``outline``; empty: the field names."""
     options: tuple[str, ...] = ("choice1", "choice2")
-    """The choices of ``outline``."""
+    """Choices of ``outline``."""
     extra: Mapping[str, int] = field(default_factory=dict)
-    """The numbers of ``outline``."""
+    """Numbers of ``outline``."""
 
     @property
     def has_ranks(self) -> bool:
-        """Return whether the labels or choices of examples have texts that can be ranked."""
+        """Return whether labels or choices have texts to rank."""
         return bool(self.ranks) and self.task.kind not in ("number", "span")
 
     def texts(self, example: Example) -> list[str]:
@@ -131,7 +130,7 @@ class Wording:
     def _worded(
         self, example: Example, patterns: Sequence[str]
     ) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the texts of each row, and its choice, if it has one; patterns make them texts."""
+        """Yield each row's texts, and its choice, if separate; patterns merge the two."""
         texts = self.texts(example)
         of_choices = [[text] for text in example.choices] if self.task.kind == "choice" else [[]]
         for choice in of_choices:
@@ -145,7 +144,7 @@ class Wording:
                 yield texts, choice
 
     def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
-        """Return an example's pairs: one, or of ``choice`` one for each choice."""
+        """Return an example's pairs: one, or one for each choice."""
         if self.task.kind == "span":
             passage, question = self.texts(example)
             return (PairRow(question, passage, cut="windows", first_tokens=QUESTION_TOKENS),)
@@ -156,7 +155,7 @@ class Wording:
         return tuple(rows)
 
     def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
-        """Return an example's traversals: one, two of a symmetric task, or one for each choice."""
+        """Return an example's traversals: one, two for a symmetric task, or one for each choice."""
         rows = [
             (" ".join(texts), *choice) if choice else tuple(texts)
             for texts, choice in self._worded(example, self.traversal)
@@ -166,7 +165,7 @@ class Wording:
         return (rows[0][::-1],) if self.task.kind == "span" else tuple(rows)
 
     def text_input(self, example: Example) -> str:
-        """Return the input, as text to text."""
+        """Return the text-to-text input."""
         if self.read is not None:
             return self.read(example)
         if self.task.kind == "span":
@@ -180,9 +179,9 @@ class Wording:
         return " ".join([self.name or self.task.name, *parts])
 
     def text_target(self, example: Example) -> str | None:
-        """Return the target text; None where it is not known, for which T5 has ``<unk>``.
+        """Return the target text; None where it is unknown, in place of T5's ``<unk>``.
 
-        Of several gold answers the first, of a pronoun the noun in question, right or wrong.
+        Of several gold answers it is the first; for a pronoun the noun in question, right or wrong.
         """
         if self.target is not None:
             return self.target(example)
@@ -197,8 +196,8 @@ class Wording:
         return self.text_targets(example)[int(example.label)]
 
     def text_targets(self, example: Example) -> tuple[str, ...]:
-        """Return the texts of all labels or choices, by index, to be ranked; none where they have
-        no rank.
+        """Return the texts of all labels or choices to rank, by index; empty where there is nothing
+        to rank.
         """
         if self.ranks == "keys":
             return tuple(f"choice{number}" for number, _ in enumerate(example.choices, 1))
@@ -219,16 +218,15 @@ class Wording:
         return tuple((read, target) for target in targets if target is not None)
 
     def read_answer(self, example: Example, written: str) -> Prediction:
-        """Return the answer that was written; its label is None where it is none of the labels, or
-        no number.
+        """Return the written answer; its label is None where it is none of the labels, or not a
+        number.
 
-        Of a span the passage's own characters where it has these words, and where they begin. Words
-        and marks are compared, between which spaces are added and lost: in their own capitals, else
-        in any.
+        For a span it is the passage's own characters, and their start, where the passage has these
+        words. Words and punctuation are compared as tokens, without spaces, first case-sensitively.
 
-        Of a pronoun whether the noun in question is named, or which of two nouns; none where both
-        are, as "the dog" of "the big dog" and "the small dog" may be. A noun is named where,
-        without determiners and capitals, the words of one are among the other's, and neither or
+        For a pronoun it is whether the noun in question is named, or which of two nouns; None where
+        both are, as "the dog" of "the big dog" and "the small dog" may be. A noun is named where,
+        without determiners and case, the words of one are a subset of the other's, and neither or
         both have an apostrophe.
         """
         text = written.strip()
@@ -272,10 +270,10 @@ class Wording:
         return Prediction(label, text=text)
 
     def may_answer(self, example: Example, begun: str) -> bool:
-        """Return whether a text that begins so may be one of the labels, or a number, once it ends.
+        """Return whether a text with this beginning may end as one of the labels, or as a number.
 
-        Of spans, of nouns that are named and where words are scored every text may answer. Spaces
-        are left out of account, as what follows may join or trim them.
+        For spans, for named nouns and where words are scored, any text may. Spaces are ignored,
+        since the rest may join or trim them.
         """
         if self.is_free or self.pronoun or self.task.kind in ("span", "text"):
             return True
@@ -288,7 +286,7 @@ class Wording:
     def outline(self) -> Example:
         """Return a placeholder example: ``sentence1`` and so on.
 
-        Its label is the last class, the second choice or the number in the middle.
+        Its label is the last class, the second choice or the midpoint of the numbers.
         """
         if self.task.kind == "span":
             fields = {"context": "context with answer", "question": "question"}
@@ -313,16 +311,16 @@ WORDINGS: dict[Kind, Callable[[Task], Wording]] = {
     "span": partial(Wording, ranks=""),
     "text": partial(Wording, ranks="", learns="answers"),
 }
-"""Wordings of tasks that have none of their own."""
+"""Default wordings by the kind of task."""
 
 
 def marking(mark: Callable[[Example], str], pronoun: str) -> Mapping[str, Any]:
-    """Return the fields of a wording of pronouns: texts have the name of WSC."""
+    """Return the fields of a wording of pronouns: text to text begins with WSC's name."""
     return {"marked": mark, "pronoun": pronoun, "read": lambda example: f"wsc: {mark(example)}"}
 
 
 def content_words(text: str) -> set[str]:
-    """Return the words of a text without determiners, in small letters."""
+    """Return the lower-case words of a text without determiners."""
     return set(text.lower().split()) - _DETERMINERS
 
 
@@ -332,7 +330,7 @@ def fill_query(query: str, entity: str) -> str:
 
 
 def answered(question: str, option: str) -> str:
-    """Return RACE's question with an option in each of its blanks, or behind it without one.
+    """Return RACE's question with an option in each of its blanks, or after it if it has none.
 
     Source: ALBERT's race_utils.py.
     """

@@ -311,7 +311,7 @@ def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, 
 
 
 @pytest.mark.parametrize("row, message", [
-    ("0\tb", "test.tsv:3: an id that another row has"), ("0\ta", "test.tsv:3: the same row again"),
+    ("0\tb", "test.tsv:3: a duplicate id"), ("0\ta", "test.tsv:3: the same row again"),
     ("1", "test.tsv:3: fewer than 2 fields"),
 ])  # fmt: skip
 def test_every_row_of_a_test_set_is_read_or_the_set_is_refused(tmp_path, row, message):

@@ -58,7 +58,7 @@ def test_rows_that_are_left_out_are_named_with_their_place(sublayer, here, train
         "train 2, test 1",
         "sst2, train: 2 rows left out: fewer than 2 fields; the first is glue/SST-2/train.tsv:3",
         "sst2, train: 1 row left out: no label (-1 or empty); the first is glue/SST-2/train.tsv:6",
-        "rte, dev: cannot be read: glue/RTE/dev.tsv:2: 'perhaps' is no label of RTE",
+        "rte, dev: cannot be read: glue/RTE/dev.tsv:2: 'perhaps' is not a label of RTE",
         "not there: cola, mrpc,",
     ):
         assert message in words

@@ -356,7 +356,7 @@ _TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
 @pytest.mark.parametrize("changes, of_task, message", [
     ({"format": "traversal"}, {}, "the format traversal, which no encoder can"),
     ({"context": 65}, {}, "65 tokens, more than 64"),
-    ({"version": [1] * 99}, {}, "of version"), ({"threshold": "x"}, {}, "threshold: input"),
+    ({"version": [1] * 99}, {}, "has version"), ({"threshold": "x"}, {}, "threshold: input"),
     ({"answer": "guess"}, {}, "answer: input"),
     ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
     ({}, {"labels": [1, 2, 3]}, "labels.0: input should be"), ({}, _TABLE, "choice, not classes"),

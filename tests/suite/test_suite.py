@@ -158,7 +158,7 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
     "300 lines, other.txt 60": '[[pairs]]\nsource = "text.txt"\ntarget = "other.txt"',
     "text.txt is not a folder": TASK + 'finetune = "text.txt/runs"',
     "the words 'a' and 'a' cannot be compared": PROBE + 'words = ["a", " a"]',
-    "cola has a reference, and is": PROBE + "references = { cola = 0.5 }",
+    "cola has a reference, but is": PROBE + "references = { cola = 0.5 }",
     "the reference 93 of sst2 is no share": PROBE + "references = { sst2 = 93 }",
 }.items())  # fmt: skip
 def test_a_mistake_is_refused_before_anything_is_computed(message, suite, evaluate, monkeypatch):

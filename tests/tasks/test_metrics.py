@@ -98,13 +98,13 @@ OVERLAPS = [
       "log of the first's length": np.log(5), "log of the second's length": np.log(4)}),
     ("the cat", "the unicorn",
      {"shared words by rarity, of the second's": COMMON / (COMMON + UNKNOWN),
-      "log of the rarity that the second has alone": np.log1p(UNKNOWN),
-      "log of the rarity that the first has alone": np.log1p(RARE)}),
+      "log of the rarity of words only in the second": np.log1p(UNKNOWN),
+      "log of the rarity of words only in the first": np.log1p(RARE)}),
     ("cat cat the", "cat the",
      {"cosine of TF-IDF": (2 * RARE**2 + COMMON**2)
       / np.hypot(2 * RARE, COMMON) / np.hypot(RARE, COMMON)}),
     ("the cat never sat", "the cat sat",
-     {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
+     {"negation in the first": 1, "negation in the second": 0, "negation in only one": 1}),
     ("", "", dict.fromkeys(FEATURES, 0)),
 ]  # fmt: skip
 
@@ -352,7 +352,7 @@ def test_correlations_are_scipys_with_ties_at_any_scale(times, more):
     ("matthews", [0, 1, 1], [1, 1, 1], "all predictions are the same"),
     ("pearson", [1, 2, 3], [0.1, 0.1, 0.1], "all predictions are the same"),
     ("pearson", [1, 2, 3], [0.1, float("nan"), 1], "1 of the predicted numbers are not finite"),
-    ("gender_parity", [1, 1], [1, 1], "no two examples are a pair"),
+    ("gender_parity", [1, 1], [1, 1], "no two examples form a pair"),
 ])  # fmt: skip
 def test_a_metric_without_a_value_says_why(name, gold, predicted, reason):
     found = _scored(gold, predicted, name)

@@ -156,7 +156,7 @@ def test_pairs_have_two_texts_groups_are_sources_and_choices_are_named(tmp_path)
 def test_rows_without_a_text_a_label_or_a_field_are_counted(tmp_path):
     text = "review,stars\na,x\n ,x\nb,\nc,y,z\nd\ne,y\nf,x\ng,y\n"
     found = _read(tmp_path / "a.csv", text)[1]["train"]
-    missing = {"nothing in the column 'review'": 1, "nothing in the column 'stars'": 1}
+    missing = {"no value in the column 'review'": 1, "no value in the column 'stars'": 1}
     assert found.skipped == {**missing, "more than 2 fields": 1, "fewer than 2 fields": 1}
     assert found.firsts["fewer than 2 fields"].endswith("a.csv:6")
     assert ids(found) == ["0", "5", "6", "7"]
@@ -195,7 +195,7 @@ def _asked(answer):
     (_ASKED, "a.jsonl", _asked({"text": ["at"], "answer_start": []}), "a.jsonl:1: "),
     ({**_ASKED, "answer_start": "at"}, "a.jsonl", _asked("at"),
      "begins at '9th', which is no whole"),
-    ({**_STORY, "is_number": True}, "a.csv", CSV, "is no number"),
+    ({**_STORY, "is_number": True}, "a.csv", CSV, "exclude each other"),
     ({**_REVIEW, "answer_start": "c"}, "a.csv", CSV, "answer_start"),
     ({**_REVIEW, "answer": "c"}, "a.csv", CSV, "exclude each other"),
 ])  # fmt: skip
@@ -230,7 +230,7 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     write(tmp_path / "reviews_train.csv", "review,stars\na,1.0\nb,0.0\nc,1.0\n")
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": 1}])
     found = read_labelled_table(table, read_table(table)[0])
-    assert labels(found) == [1] and "validation.jsonl is scored, and not" in found.notes[0]
+    assert labels(found) == [1] and "validation.jsonl is scored, not" in found.notes[0]
 
 
 ROWS = [{"text": f"café, scène {number}", "label": "xy"[number % 2]} for number in range(3)]
@@ -293,7 +293,7 @@ def test_answers_are_spans_of_the_text(tmp_path):
     assert (task.kind, task.fields, task.has_unanswerable) == spans
     golds = [(Answer("on the mat", 12),), (Answer("the", 15),), (Answer("at", 5),)]
     assert (answers(found), found.repaired) == (golds, {SEVERAL: 1})
-    assert found.skipped == {"nothing in the column 'answer'": 1, NOT_FOUND: 1}
+    assert found.skipped == {"no value in the column 'answer'": 1, NOT_FOUND: 1}
     assert {example.source for example in found.examples} == {PASSAGE}
     assert _spans(tmp_path, ["cat", "a dog"], "dev")[1].kept == {NOT_FOUND: 1}
     _, found = _spans(tmp_path, ["at", "at", "cat"], places=[9, "20", 5], answer_start="at")
@@ -310,7 +310,7 @@ def test_a_target_is_a_text_or_several_and_a_row_without_one_teaches_nothing(tmp
     task, splits = read_table(OwnTable(write(tmp_path / "a.jsonl", rows), "en", target="de"))
     assert (task.kind, task.metrics[0], task.labels) == ("text", "chrf", ())
     assert answers(splits["train"]) == [(Answer("x"), Answer("y")), (Answer("z"),)]
-    assert splits["train"].skipped == {"nothing in the column 'de'": 1}
+    assert splits["train"].skipped == {"no value in the column 'de'": 1}
 
 
 def test_cells_of_a_workbook_are_texts_of_its_first_sheet_with_rows(tmp_path):
@@ -324,19 +324,19 @@ def test_cells_of_a_workbook_are_texts_of_its_first_sheet_with_rows(tmp_path):
     workbook.save(tmp_path / "a.xlsx")
     found = [(each.line, [*each.values.values()]) for each in read_records(tmp_path / "a.xlsx")]
     assert found == [(3, ["1", "TRUE"]), (5, ["2020-01-02", ""]), (6, ["0.5", ""])]
-    assert "'Rows' is read, and not Other" in read_own(tmp_path / "a.xlsx")[1]
+    assert "reads the sheet 'Rows', not Other" in read_own(tmp_path / "a.xlsx")[1]
 
 
-SURROUNDED = "quotes stand around fields, as in CSV"
+SURROUNDED = "fields are quoted, as in CSV"
 
 
 @pytest.mark.parametrize("lines, rows, note", [
     # As pandas writes it, doubled quotes, tabs and line breaks within fields.
     ('"a ""b"""\t1\nc\t2\n', [['a "b"', "1"], ["c", "2"]], SURROUNDED),
     ('"a\tb"\t1\n', [["a\tb", "1"]], SURROUNDED), ('"a\nb"\t1\n', [["a\nb", "1"]], SURROUNDED),
-    ('"a" b\t1\n', [['"a" b', "1"]], "quotes are text"),
+    ('"a" b\t1\n', [['"a" b', "1"]], "quotes are plain text"),
     # Two quotes that begin fields would join two lines to one.
-    ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are text"),
+    ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are plain text"),
 ])  # fmt: skip
 def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, lines, rows, note):
     records, found, _ = read_own(write(tmp_path / "a.tsv", "x\ty\n" + lines))

@@ -145,7 +145,7 @@ def test_a_pronoun_is_marked_in_its_place_or_where_it_first_stands_alone(text, i
     assert mark("dpr", "the hero said he, he won") == "the hero said *he*, he won"
     assert mark("dpr", "He won; is it he?") == "*He* won; is it he?"
     for name in ("dpr", "wsc"):
-        with pytest.raises(DataError, match="'he' is no word of 'the end'"):
+        with pytest.raises(DataError, match="'he' is not a word of 'the end'"):
             mark(name, "the end")
 
 
@@ -393,12 +393,12 @@ def test_a_submission_to_glue_has_all_files_and_the_majority_where_nothing_is_tr
     assert notes.splitlines() == list(submission.notes)
     untrained = {name for name in NAMES if f"{name}: not trained" in notes}
     assert untrained == NAMES - {"SST-2.tsv", "STS-B.tsv", "RTE.tsv", "MNLI-mm.tsv"}
-    assert "SST-2.tsv: 2 rows, of 1,821 as published" in submission.notes
-    assert "RTE.tsv: 1 row answered with none" in notes
+    assert "SST-2.tsv: 2 of the 1,821 published rows" in submission.notes
+    assert "RTE.tsv: 1 row answered outside the labels" in notes
 
 
 @pytest.mark.parametrize("answers, message", [
-    ([("stsb", [float("nan")])], "is nan"), ([("cb", [0])], "belongs to no file"),
+    ([("stsb", [float("nan")])], "is nan"), ([("cb", [0])], "is not part of this submission"),
     ([("rte", [0]), ("rte", [1])], "given twice"),
 ])  # fmt: skip
 def test_a_refusal_leaves_nothing_behind_and_overwrites_nothing(tmp_path, answers, message):

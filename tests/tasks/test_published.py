@@ -242,7 +242,7 @@ def test_a_task_is_downloaded_once(site, tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("members, message", [
     (None, "SST-2.zip is a damaged archive"),
-    ({"README": b"moved"}, "SST-2.zip holds none of the files that it is known for"),
+    ({"README": b"moved"}, "SST-2.zip holds none of the expected files"),
 ])  # fmt: skip
 def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, members, message):
     path = write_zip(site[0] / "SST-2.zip", members or {})
@@ -255,7 +255,7 @@ def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, me
     url = f"{site[1]}/SST-2.zip"
     with pytest.raises(DataError, match=rf"SST-2.zip cannot be .* fetch {url}, .*--data DIR, .*"):
         locate_files(TASKS["sst2"], cache=tmp_path)
-    with pytest.raises(DataError, match=r"Story Cloze is not served for download: .*--data DIR"):
+    with pytest.raises(DataError, match=r"Story Cloze cannot be downloaded: .*--data DIR"):
         locate_files(TASKS["story_cloze"], cache=tmp_path)
 
 

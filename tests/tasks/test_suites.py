@@ -75,7 +75,7 @@ def test_the_original_of_mrpc_is_divided_by_its_ids(tmp_path):
     assert (texts(dev), labels(dev), dev.skipped) == ([["C", "D"]], [0], {reason: 1})
     assert dev.firsts[reason].endswith("dev_ids.tsv:2")
     write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "3\t4\t5\n")
-    with pytest.raises(DataError, match=r"mrpc_dev_ids.tsv:1: '3 4 5' is no pair of ids"):
+    with pytest.raises(DataError, match=r"mrpc_dev_ids.tsv:1: '3 4 5' is not a pair of ids"):
         read("mrpc", tmp_path)
 
 
@@ -103,7 +103,7 @@ def _read_rows(folder, name, content, split="dev"):
 def test_a_place_of_wic_without_its_word_is_counted(tmp_path, word, sentence, start, end, stands):
     row = {"word": word, "sentence1": sentence, "start1": start, "end1": end, "sentence2": ""}
     found = _read_rows(tmp_path, "wic", [{**row, "idx": 0, "label": True}])
-    reason = "a place in a sentence where its word does not stand"
+    reason = "a position without its word in the sentence"
     assert (len(found.examples), found.kept) == (1, {} if stands else {reason: 1})
 
 
@@ -233,11 +233,11 @@ def test_the_hubs_rows_of_dpr_are_read_and_capitals_that_differ_repaired(tmp_pat
     write(path, "The bee saw it.\nit\nthe bee, the flower\nThe bee\n")
     found = read("dpr", path.parent, "test")
     assert (labels(found), found.examples[0].choices) == ([0], ("the bee", "the flower"))
-    assert found.repaired == {"an answer whose capitals are not the candidate's": 1}
+    assert found.repaired == {"an answer capitalised unlike its candidate": 1}
 
 
 @pytest.mark.parametrize("block, reason", [
-    (["A bee.", "it", "a,b"], "a block of another number of lines than 4"),
+    (["A bee.", "it", "a,b"], "a block with more or fewer than 4 lines"),
     (["A bit bee.", "it", "a,b", "a"], "a sentence without its pronoun"),
     (["See it.", "it", "a", "a"], "not two candidates, with a comma between them"),
     (["See it.", "it", "a,b", "c"], "an answer that is neither candidate"),
@@ -314,7 +314,7 @@ def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task
     found = ids(read("race", folder))
     assert (len(found), ids(read("race_high", folder))) == (4, ["high1.txt.0", "high1.txt.1"])
     write(folder / "race" / "dev.jsonl", [_passage("1.txt")])
-    with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
+    with pytest.raises(DataError, match="level of '1.txt' is unknown"):
         read("race_middle", folder / "race")
     rows = _flat("high1.txt", "high2.txt")
     write(folder / "apart/race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
@@ -463,7 +463,7 @@ _ALL, _BEYOND = "RACE/dev/high/all.txt", [_flat_squad("q", ("Normans",), (12, 13
     ("multirc", "MultiRC/train.json", '{"data": [[]]}', "train.json:1"),
     ("stsb", "STS-B/dev.tsv", "sentence1\tsentence2\tscore\nA\tB\t5.2\n", ":2: '5.2'"),
     ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", "dev.tsv, line 2: byte 0xff"),
-    ("sst2", "sst2/dev.jsonl", {**_SST2, "label": True}, "is no label of SST-2"),
+    ("sst2", "sst2/dev.jsonl", {**_SST2, "label": True}, "is not a label of SST-2"),
     ("sst2", "sst2/dev.jsonl", [_SST2, {"text": "b", "label": 1}],
      "dev.jsonl:2 has no column 'sentence': it has text, label"),
     ("multirc", "MultiRC/dev.jsonl", _changed(
@@ -473,7 +473,7 @@ _ALL, _BEYOND = "RACE/dev/high/all.txt", [_flat_squad("q", ("Normans",), (12, 13
         "ReCoRD", lambda rows: rows[0]["passage"]["entities"][1].update(end=500)),
      "dev.jsonl:1: passage.entities[1]"),
     ("wic", "WiC/dev.jsonl", _changed("WiC", lambda rows: rows[0].update(version=1.0)),
-     "dev.jsonl:1 is of version 1.0"), ("story_cloze", _TEST, _HEADER, "has no rows"),
+     "dev.jsonl:1 has version 1.0"), ("story_cloze", _TEST, _HEADER, "has no rows"),
     ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
     ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A"]},
      "1 has questions, options and answers of 2, 2 and 1"),

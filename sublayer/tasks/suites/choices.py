@@ -1,4 +1,4 @@
-"""One of two choices: the ending of a story (Story Cloze), the noun of a pronoun (DPR).
+"""Choices of two: the ending of a story (Story Cloze), the referent of a pronoun (DPR).
 
 Sources: Mostafazadeh et al. 2016; Rahman and Ng 2012.
 """
@@ -27,7 +27,8 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         *("input_sentence_4", "sentence_quiz1", "sentence_quiz2", "answer_right_ending"),
     ),
 )
-"""Columns of the publisher and of the hub. Other tables are read by the order of columns."""
+"""Columns of the publisher's files and of the hub's copies. Other tables are read by column order.
+"""
 _N_COLUMNS = 8
 _N_UNLABELLED = 7
 _PUBLISHED = re.compile(r"cloze_test_(?P<split>val|test)(?P<year>.*)\.csv", re.IGNORECASE)
@@ -67,7 +68,7 @@ class StoryCloze(Published):
         if len(names) not in (_N_COLUMNS, _N_UNLABELLED):
             raise DataError(
                 f"{row.path} has {len(names)} columns, {named(names)}: {self.task.title} has an "
-                "id, four sentences, two endings and which of them is right, in this order"
+                "id, four sentences, two endings and the number of the right one, in this order"
             )
         id_, *texts = names[:_N_UNLABELLED]
         sentences = [row.text(name) for name in texts]
@@ -75,7 +76,7 @@ class StoryCloze(Published):
         number = "" if written is None else str(written).strip()
         if number not in ("", "-1", "1", "2"):
             raise DataError(
-                f"{row.place}: {written!r} is no right ending of {self.task.title}: 1 or 2"
+                f"{row.place}: {written!r} is not an ending's number in {self.task.title}: 1 or 2"
             )
         label = int(number) - 1 if number in ("1", "2") else None
         example = Example(
@@ -88,14 +89,14 @@ class StoryCloze(Published):
         result.add_known(example, row, *names[_N_UNLABELLED:])
 
 
-_BLOCK = "a block of another number of lines than 4"
+_BLOCK = "a block with more or fewer than 4 lines"
 
 
 class Pronouns(Published):
     """DPR."""
 
     def may_be(self, split: str, path: Path) -> bool:
-        """Return whether a file has the name of a file of blocks, or the hub's columns."""
+        """Return whether a file has the publisher's name, or the hub's columns."""
         if suffix_of(path) == ".txt":
             return path.name.lower() in self.layout.own
         return {"sentence", "pronoun", "candidates"} <= self.first_names(path)
@@ -132,7 +133,7 @@ class Pronouns(Published):
         # Blocks have the text of the right candidate, the hub's rows its index.
         answer, label = row.values.get("answer"), row.values.get("label", -1)
         if answer is None and label not in range(len(choices)):
-            raise DataError(f"{row.place}: {label!r} is no label of {self.task.title}: 0 or 1")
+            raise DataError(f"{row.place}: {label!r} is not a label of {self.task.title}: 0 or 1")
         answer = choices[label] if answer is None else answer
         if not re.search(rf"\b{re.escape(pronoun)}\b", sentence, re.IGNORECASE):
             result.skip("a sentence without its pronoun", row.place)
@@ -145,14 +146,14 @@ class Pronouns(Published):
             if answer.casefold() not in folded:
                 result.skip("an answer that is neither candidate", row.place)
                 return
-            result.repair("an answer whose capitals are not the candidate's", row.place)
+            result.repair("an answer capitalised unlike its candidate", row.place)
             answer = choices[folded.index(answer.casefold())]
         example = Example(
             id=str(result.n_rows - result.skipped[_BLOCK]),
             fields={"text": sentence, "pronoun": pronoun},
             choices=choices,
             label=choices.index(answer),
-            # Sentences come in pairs with the same candidates, one right for each of the two.
+            # Sentences come in pairs with the same candidates, each right for one of the two.
             source=", ".join(choices).casefold(),
         )
         result.add(example, row)
@@ -162,15 +163,15 @@ def _dpr_marked(example: Example) -> str:
     """Put stars around the first occurrence of the pronoun, between a space and a space, full stop
     or comma; else around its first occurrence as a whole word, whatever its capitals.
 
-    Source: T5's ``definite_pronoun_resolution_simple``; the second rule is ours: there, such a text
-    stays unmarked. Raises DataError where the text lacks the pronoun.
+    Source: T5's ``definite_pronoun_resolution_simple``. Departure: the second rule; there, such a
+    text stays unmarked. Raises DataError where the text lacks the pronoun.
     """
     text, pronoun = example.fields["text"], example.fields["pronoun"]
     word = re.escape(pronoun)
     match = re.search(rf"(?<= ){word}(?=[ .,])", text)
     match = match or re.search(rf"\b{word}\b", text, re.IGNORECASE)
     if match is None:
-        raise DataError(f"{pronoun!r} is no word of {text!r}")
+        raise DataError(f"{pronoun!r} is not a word of {text!r}")
     return f"{text[: match.start()]}*{match[0]}*{text[match.end() :]}"
 
 
@@ -192,7 +193,7 @@ DPR = (
         layout=FileLayout(("DPR", "definite_pronoun_resolution", "wsc_dpr"),
                           below=("", "data", "plain_text"),
                           own={"train.c.txt": "train", "test.c.txt": "test"}),
-        # The text with the pronoun marked, then the noun; text to text as WSC's.
+        # The text with the pronoun marked, then the noun; text to text as in WSC.
         wording=partial(
             Wording, clean=_dpr_texts, ranks="choices", **marking(_dpr_marked, "pronoun"),
             parts={"text": "Ann told Eve that she won.", "pronoun": "she"}, options=("Ann", "Eve"),

@@ -1,4 +1,4 @@
-"""GLUE: nine tasks and a diagnostic set; SNLI and SciTail, other sets of inference.
+"""GLUE: nine tasks and a diagnostic set; SNLI and SciTail, two more sets of inference.
 
 Sources: Wang et al. 2018 (1804.07461); Bowman et al. 2015 (1508.05326); Khot et al. 2018.
 """
@@ -22,7 +22,7 @@ _SUITE = ("glue", "glue_data")
 _DATA = "https://dl.fbaipublicfiles.com/glue/data/"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
 _AVERAGES = ("GLUE", "GLUE without WNLI")
-"""Averages of the leaderboard, over nine tasks, and of the papers, over eight."""
+"""Averages over nine tasks, as on the leaderboard, and over eight, as in papers."""
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 _MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
@@ -33,10 +33,10 @@ _INFERENCE = {
     "hypothesis": ("hypothesis", "sentence2", "Hypothesis"),
 }
 _QUORA = "quora_duplicate_questions.tsv"
-_NO_MAJORITY = "no label that most annotators gave (-)"
+_NO_MAJORITY = "no majority label among annotators (-)"
 _DIAGNOSTIC = {"ax.tsv": "test", "diagnostic.tsv": "test", "diagnostic-full.tsv": "dev"}
 _ORIGINAL = {"msr_paraphrase_train.txt": "train", "msr_paraphrase_test.txt": "test"}
-"""Splits of MRPC's original files; pairs of ids select GLUE's development set."""
+"""Splits of MRPC's original files; pairs of ids select GLUE's development set from the first."""
 _DEV_IDS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 _PAIR_OF_IDS = ("#1 ID", "#2 ID")
 
@@ -45,7 +45,8 @@ class Mrpc(ColumnsTask):
     """MRPC, also in Microsoft's original files, with pairs of ids for GLUE's development set."""
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Add GLUE's training and development sets, as the original training file with the ids.
+        """Add GLUE's training and development sets, both from the original training file and the
+        ids.
 
         Without the ids, all rows of the original are the training set.
         """
@@ -62,7 +63,7 @@ class Mrpc(ColumnsTask):
     def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
         """Read a split of GLUE's files, the hub's copies, or the original training file.
 
-        Raises DataError also for a row of the ids' file other than a pair of ids.
+        Raises DataError also for a row of the id file that is not a pair of ids.
         """
         if len(paths) == 1 or paths[1].name not in _DEV_IDS:
             return super().read(split, paths)
@@ -74,7 +75,7 @@ class Mrpc(ColumnsTask):
             if pair == ("",):
                 continue
             if len(pair) != len(_PAIR_OF_IDS) or not all(map(str.isdigit, pair)):
-                raise DataError(f"{ids}:{line}: {' '.join(pair)!r} is no pair of ids")
+                raise DataError(f"{ids}:{line}: {' '.join(pair)!r} is not a pair of ids")
             lines_of_ids[pair] = f"{ids}:{line}"
         rows = [
             (None if row.problem else tuple(map(row.text, _PAIR_OF_IDS)), row)
@@ -99,7 +100,7 @@ class Rte(ColumnsTask):
         return xml_records(path) if suffix_of(path) == ".xml" else super().records(path)
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Return the files, or none where one is SuperGLUE's, or is XML of another task."""
+        """Return the files, or none where one is SuperGLUE's, or XML of another task."""
         for path, *_ in files.values():
             if suffix_of(path) == ".tsv":
                 continue
@@ -131,7 +132,7 @@ def _wnli_marked(example: Example) -> str:
 
 
 def _wnli_noun(example: Example) -> str:
-    """Return the hypothesis's noun in place of the premise's pronoun."""
+    """Return the noun that the hypothesis puts in place of the premise's pronoun."""
     return as_pronoun(*example.fields.values())[1]
 
 
@@ -141,11 +142,11 @@ _END = re.compile(r"[.,?!]$")
 
 
 def as_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
-    """Return the premise with its pronoun marked, and the hypothesis's noun in its place.
+    """Return the premise with its pronoun marked, and the noun that the hypothesis puts there.
 
-    The pronoun is the first of those that share most neighbouring words with the hypothesis. Where
-    no noun takes the place of one, the premise is unmarked and the noun is the whole hypothesis; T5
-    fails there.
+    The pronoun is the one that shares most neighbouring words with the hypothesis, the first of
+    equals. Where no noun replaces one, the premise stays unmarked and the noun is the whole
+    hypothesis. Departure: T5 fails there.
     """
     words = premise.split()
     clean = [_END.sub("", word.lower()) for word in words]
@@ -161,7 +162,7 @@ def as_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
     if best is None or not (best[1] or best[2]):
         return premise, hypothesis
     index, *neighbours = best
-    # The noun: the words between the neighbours, or else before or after them at one end.
+    # The noun: the words between the neighbours, or else before or after them at an end.
     left, right = ([re.escape(word) for word in side] for side in neighbours)
     patterns = [*left, "(.+)", *right], ["^(.+)", *right], [*left, "(.+)$"]
     matches = (re.search(" ".join(pattern), spoken) for pattern in patterns)
@@ -169,7 +170,7 @@ def as_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
     if match is None:
         return premise, hypothesis
     noun = match[1].split(" ")
-    # The match may begin too early: an article that follows begins the noun.
+    # The match may begin too early: the noun begins at its last article.
     articles = [noun.index(article) for article in _ARTICLES if article in noun]
     noun = noun[max(articles, default=0) :]
     # The noun as the hypothesis writes it, never possessive, even where its pronoun is.
@@ -187,7 +188,7 @@ def as_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
 
 
 def _shared(words: list[str], text: str) -> list[str]:
-    """Return the longest beginning of words that a text has in a row."""
+    """Return the longest prefix of words that occurs consecutively in a text."""
     n_shared = 0
     while n_shared < len(words) and " ".join(words[: n_shared + 1]) in text:
         n_shared += 1
@@ -323,7 +324,7 @@ GLUE = (
         task=Task("ax", "AX", "glue", "classes", _PREMISE, ("matthews",), labels=_THREE_WAY,
                   splits=("dev", "test"), trained_as="mnli"),
         layout=FileLayout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
-        # Some copies lie in MNLI's folder, on which models of it are trained.
+        # Some copies are in MNLI's folder; its models answer this set.
         beside=FileLayout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=()),
         columns=_INFERENCE,
         label=("Label", "label"),

@@ -1,4 +1,4 @@
-"""Questions about passages: SQuAD 1.1 and 2.0, and RACE, exams with four options a question.
+"""Questions about passages: SQuAD 1.1 and 2.0, and RACE, exams with four options per question.
 
 Sources: Rajpurkar et al. 2016, 2018; Lai et al. 2017.
 """
@@ -55,9 +55,9 @@ _WRITTEN = re.compile(rb'"version"\s*:\s*"?v?([12])')
 _PASSAGES = re.compile(rb'"(context|paragraphs)"')
 _READ_BYTES = 1 << 16
 _OUTPUTS = {"predictions", "nbest", "odds", "preds", "eval"}
-"""Words in the names of files that scripts write."""
-UNANSWERABLE = "no answer in the passage, of which SQuAD 2.0 alone has some"
-CONTRADICTORY = "said to be impossible, and answered"
+"""Words in the names of files that evaluation scripts write."""
+UNANSWERABLE = "no answer in the passage, as only SQuAD 2.0 has"
+CONTRADICTORY = "marked as impossible, yet answered"
 
 
 def _is_squad(name: str) -> bool:
@@ -65,7 +65,7 @@ def _is_squad(name: str) -> bool:
 
 
 def _version(path: Path) -> str:
-    """Return 1 or 2, by the name of a file or its folder, or by its content; empty if unknown."""
+    """Return 1 or 2, by the name of a file or its folder, or by its content; empty for unknown."""
     for name in (_SHARD.sub("", unpacked_name(path)), path.parent.name.lower()):
         versions = {next(filter(None, match.groups())) for match in _NAMED.finditer(name)}
         if len(versions) == 1:
@@ -99,10 +99,9 @@ class Squad(Published):
         """Find the files of the version, in the first place that has any.
 
         Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files
-        have the publisher's names, ``train-v1.1.json``, or train, dev or validation among the words
-        of their names. Files of the other version are left out, by the name of the file or its
-        folder, or by the version in the file; where no name says SQuAD, so are files without
-        passages.
+        have the publisher's names, ``train-v1.1.json``, or train, dev or validation as a word of
+        their names. Files of the other version are left out, by the name of the file or its folder,
+        or by the version in the file; so are files without passages where no name says SQuAD.
         """
         return find_in_first(folder, _is_squad, _BELOW, self._find_in)
 
@@ -133,13 +132,13 @@ class Squad(Published):
         return _PASSAGES.search(read_start(path, _READ_BYTES)) is not None
 
     def records(self, path: Path) -> Iterator[Record]:
-        """Read the questions of a file in the publisher's form, or flattened to a row each."""
+        """Read the questions of a file in the publisher's nested form, or with one row each."""
         is_nested = False
         if ".json" in path.suffixes:
             texts = (decoded(path, line, data).strip() for line, data in read_lines(path))
             first = next(filter(None, texts), "")
-            # One object: neither a list nor a row a line. Within a text the quotes of a key would
-            # be escaped.
+            # One nested object, not a list and not a row per line. Inside a text the quotes
+            # around a key would be escaped.
             is_nested = first.startswith("{") and ('"data"' in first or '"context"' not in first)
         if not is_nested:
             yield from read_records(path)
@@ -195,7 +194,7 @@ class Squad(Published):
     def answer_files(
         self, file: AnswerFile, answered: PredictedRows, notes: list[str]
     ) -> Mapping[str, str]:
-        """Return answers by question id, empty for none; of 2.0 also the scores of no answer."""
+        """Return answers by question id, empty for none; for 2.0 also the scores of no answer."""
         objects: dict[str, dict[str, Any]] = {file.name: {row.id: p.text for row, p in answered}}
         if self.task.has_unanswerable:
             objects["null_odds.json"] = {row.id: p.no_answer for row, p in answered}
@@ -229,7 +228,7 @@ SQUAD = tuple(
 )  # fmt: skip
 
 LEVELS = ("middle", "high")
-"""Schools of the exams, as files, folders and ids name them."""
+"""School levels of the exams, as files, folders and ids name them."""
 _JOINED = "all.txt"
 _LETTERS = "ABCDEFGHIJ"
 
@@ -269,11 +268,11 @@ class Race(Published):
     def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
         """Find the files of a level, or of both, in the first place that has any.
 
-        Places are folders called RACE, and ``folder`` itself. They have the publisher's files, a
-        passage each, ``train/middle/1.txt``, or all of them in one, ``train/middle/all.txt``, which
-        is preferred; or else records, with the split among the words of their names, and the level
-        there, in their folder's name, or in the ids of their rows. For both levels a split needs
-        files of each.
+        Places are folders called RACE, and ``folder`` itself. They hold the publisher's files, one
+        for each passage, ``train/middle/1.txt``, or, preferred, all passages in one,
+        ``train/middle/all.txt``; or else records, with the split as a word of their names, and the
+        level there, in the folder's name, or in the ids of their rows. With both levels a split
+        needs files of each.
         """
         return find_in_first(folder, _is_race, ("", "RACE", "data", "default"), self._find_in)
 
@@ -313,7 +312,7 @@ class Race(Published):
         return first is not None and first.values.keys() >= {"article", "options"}
 
     def records(self, path: Path) -> Iterator[Record]:
-        """Read the rows of a file; a text holds objects of JSON, one behind the other."""
+        """Read the rows of a file; a ``.txt`` holds JSON objects, one after another."""
         if path.suffix != ".txt":
             yield from read_records(path)
             return
@@ -329,24 +328,24 @@ class Race(Published):
                 content = parse_json(text[:stop], location, DataError)
                 if not isinstance(content, dict):
                     kind = type(content).__name__
-                    raise DataError(f"{location} is {kind}, not an object of JSON")
+                    raise DataError(f"{location} is {kind}, not a JSON object")
                 yield Record(path, line, content)
                 text = text[stop:].lstrip()
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the questions of a passage, or the one of a hub's row; skip the other level's."""
-        assert isinstance(row.path, Path), "rows are of files"
+        """Add the questions of a passage, or of a hub's row the one; skip the other level."""
+        assert isinstance(row.path, Path), "rows come from files"
         id_, level = row.text("id" if row.has("id") else "example_id"), level_of(row.path)
         level = level or next((prefix for prefix in LEVELS if id_.startswith(prefix)), "")
         if self.levels != LEVELS and level not in self.levels:
             if not level:
                 raise DataError(
-                    f"{row.place}: {id_!r} begins with neither of {', '.join(LEVELS)}, nor does a "
-                    "folder or the file say which it is"
+                    f"{row.place}: the level of {id_!r} is unknown: begin the id, or the name of "
+                    f"the file or its folder, with one of {', '.join(LEVELS)}"
                 )
             return
         if self.levels == LEVELS and level and not id_.startswith(level):
-            id_ = f"{level}/{id_}"  # the metrics of a school select by this prefix
+            id_ = f"{level}/{id_}"  # the metrics of a level select by this prefix
         article = row.text("article")
         questions: tuple[str, ...]
         answers: Sequence[str | None]
@@ -364,8 +363,10 @@ class Race(Published):
         for question, choices, answer in zip(questions, options, answers, strict=True):
             letters = tuple(_LETTERS[: len(choices)])
             if answer is not None and answer not in letters:
-                raise DataError(f"{row.place}: {answer!r} is no answer of {', '.join(letters)}")
-            # The rows of a passage may be apart.
+                raise DataError(
+                    f"{row.place}: the answer {answer!r} is not one of {', '.join(letters)}"
+                )
+            # The rows of a passage need not be adjacent.
             number = result.numbers[id_]
             result.numbers[id_] += 1
             example = Example(
@@ -381,9 +382,10 @@ class Race(Published):
     def answer_files(
         self, file: AnswerFile, answered: PredictedRows, notes: list[str]
     ) -> Mapping[str, str]:
-        """Return letters by question id, as JSON and as CSV; A for a prediction of no option.
+        """Return letters by question id, as JSON and as CSV; A where the prediction is none of the
+        options.
 
-        The publisher takes no file: the form is ours.
+        Departure: the publisher takes no file; the format is ours.
         """
         letters = {row.id: _LETTERS[int(given.label or 0)] for row, given in answered}
         table = io.StringIO()
@@ -431,6 +433,6 @@ RACE = tuple(
         ("race", "RACE", LEVELS, LEVELS),
     )
 )
-"""Wording: the article, cut at its end, then the question with the option in its blanks, of which
-the last 128 tokens are read (ALBERT). Traversals leave the blanks open, as GPT-1 does. Text to text
-has question and options before the article."""
+"""Wording: the article, cut at its end, then the last 128 tokens of the question with the option in
+its blanks (ALBERT). Traversals leave the blanks open, as GPT-1 does. Text to text puts question and
+options before the article."""

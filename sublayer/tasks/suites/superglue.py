@@ -10,8 +10,8 @@ WiC: whether a word has the same meaning in two sentences. Source: Pilehvar and 
 2019.
 
 WSC: whether a pronoun refers to a noun. Source: Levesque et al. 2012. Noun and pronoun are spans of
-the text, given as texts and by the positions of their first words, counted between spaces; the two
-do not always agree.
+the text, given as texts and by the positions of their first words, counted between spaces; text and
+position sometimes disagree.
 """
 
 import re
@@ -59,8 +59,8 @@ RTE_FILES = {
     **dict.fromkeys(("RTE3_test_3ways.xml", "RTE5_MainTask_TestSet_Gold.xml"), "dev"),
     **dict.fromkeys(("rte1_test.xml", "rte2_test.xml", "rte3_test.xml"), "dev"),
 }
-"""Splits of the challenges' files, as published and as NLTK names them: the development sets become
-the training set, and the annotated test sets the development set."""
+"""Splits of the challenges' files, under their published names and NLTK's: the development sets
+become the training set, and the annotated test sets the development set."""
 _COPA_TAGS = {"premise": "p", "choice1": "a1", "choice2": "a2"}
 _WIC_COLUMNS = ("word", "pos", "indices", "sentence1", "sentence2")
 
@@ -68,9 +68,9 @@ _WIC_COLUMNS = ("word", "pos", "indices", "sentence1", "sentence2")
 def superglue_records(path: Path) -> Iterator[Record]:
     """Read the rows of a file of SuperGLUE, or of an earlier release of a task.
 
-    Earlier releases: COPA's, RTE's and Winograd's are XML; WiC's has tabs, and its labels, T and F,
-    are in another file beside it. JSON may also be one object on one line that lists the rows as
-    ``data``. Raises DataError where the file has another format.
+    Earlier releases: COPA's, RTE's and Winograd's are XML; WiC's is tab-separated, with the labels,
+    T and F, in a second file next to it. JSON may also be one object on one line that lists the
+    rows as ``data``. Raises DataError where the file has another format.
     """
     name = path.name.lower()
     if name.endswith(_XML):
@@ -103,7 +103,7 @@ def _wic_records(path: Path) -> Iterator[Record]:
             words = values[f"sentence{side}"].split(" ")
             at = int(indices[side]) if indices else len(words)
             if at >= len(words):
-                raise DataError(f"{path}:{line}: {cells[2]} are no places of words")
+                raise DataError(f"{path}:{line}: {cells[2]} are not positions of words")
             start = len(" ".join([*words[:at], ""]))
             values |= {f"start{side}": start, f"end{side}": start + len(words[at])}
         if labels is not None:
@@ -119,7 +119,7 @@ def xml_records(path: Path) -> Iterator[Record]:
     try:
         data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
         if b"<!DOCTYPE" in data and b"<!ENTITY" in data:
-            raise DataError(f"{path} declares entities, which no task's file does")
+            raise DataError(f"{path} declares XML entities, and no published task does")
         root = ElementTree.fromstring(data)
     except (ElementTree.ParseError, FileNotFoundError) as error:
         raise DataError(f"{path} is not XML: {error}") from None
@@ -135,10 +135,10 @@ def xml_records(path: Path) -> Iterator[Record]:
         written = pair.get("value", pair.get("entailment"))
         label = _ENTAILED.get((written or "").upper(), written)
         values = {"premise": text, "hypothesis": hypothesis, "label": label}
-        # In GLUE texts have other names.
+        # GLUE has other names for the texts.
         yield Record(path, number, {**values, "sentence1": text, "sentence2": hypothesis})
     for number, schema in enumerate(root.iter("schema"), 1):
-        # Of Winograd: the pronoun, with each noun that it may refer to.
+        # Winograd: the pronoun, with each noun that it may refer to.
         parts = [_plain(schema.findtext(f"text/{tag}")) for tag in ("txt1", "pron", "txt2")]
         text = " ".join(filter(None, parts))
         words = text.lower().split(" ")
@@ -168,14 +168,14 @@ class SuperGlueColumns(ColumnsTask):
         return superglue_records(path)
 
     def example(self, row: Record, result: ReadSplit) -> Example | None:
-        """Return the example of a row; a published number as its id must be whole."""
+        """Return the example of a row; an id in ``idx`` must be a whole number."""
         example = super().example(row, result)
         if example is None or not row.has("idx"):
             return example
         return replace(example, id=str(row.whole("idx")))
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-        """Return the files; the hub's copies have a labelled diagnostic set as test."""
+        """Return the files; the hub's copies name the labelled diagnostic set test."""
         if self.task.splits == ("dev",) and "test" in files:
             files.setdefault("dev", files["test"])
         return files
@@ -196,7 +196,8 @@ class SuperGlueRte(SuperGlueColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class SuperGlueObjects(Published):
-    """A task with nested rows: a passage with its questions and answers, or one of the answers."""
+    """A task with nested rows, a passage with its questions and answers, or with a row for each
+    answer."""
 
     keys: tuple[frozenset[str], ...]
     """Keys of a row, as published or in the hub's copies."""
@@ -212,7 +213,7 @@ class SuperGlueObjects(Published):
 
 
 def _next_passage(result: ReadSplit) -> int:
-    """Return the number of an unnumbered passage: after the last example's."""
+    """Return the number of an unnumbered passage: one more than the last example's."""
     return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0
 
 
@@ -224,8 +225,8 @@ class MultiRC(SuperGlueObjects):
         hub's copies.
 
         The authors' release has ``paragraph`` for the passage and ``isAnswer`` for labels, and
-        numbers neither passages nor answers. ``extra`` has the numbers of passage, question and
-        answer that a submission writes.
+        numbers neither passages nor answers. ``extra`` holds the numbers of passage, question and
+        answer for a submission.
         """
         names = (x for x in ("passage", "paragraph") if isinstance(row.values.get(x), dict))
         name = next(names, "")
@@ -282,8 +283,8 @@ class ReCoRD(SuperGlueObjects):
         hub's copies.
 
         The authors' release numbers neither passages nor queries. Choices and gold answers are the
-        distinct texts, sorted; ``extra`` has the numbers of passage and query. Queries without
-        entities are left out; in training also those whose answers are none of the entities.
+        distinct texts, sorted; ``extra`` holds the numbers of passage and query. Queries without
+        entities are left out; in training so are queries with no answer among the entities.
         """
         if "qas" not in row.values:
             numbers = row.inner("idx")
@@ -298,7 +299,7 @@ class ReCoRD(SuperGlueObjects):
             start, end = entity.whole("start"), entity.whole("end")  # of the last character
             if not 0 <= start <= end < len(text):
                 raise DataError(
-                    f"{entity.place} is from {start} to {end} of a text of {len(text)} characters"
+                    f"{entity.place} spans {start} to {end} in a text of {len(text)} characters"
                 )
             entities.add(text[start : end + 1])
         first = row.whole("idx") if row.has("idx") else _next_passage(result)
@@ -348,15 +349,15 @@ class ReCoRD(SuperGlueObjects):
 
 
 _REPAIRS = (
-    "a span that is written as its text is (its first letter, a full stop, a line break)",
-    "the place of a span: where its words stand, nearest to what was said",
+    "a span spelled as in its text (first letter, full stop, line break)",
+    "the position of a span: the nearest occurrence of its words",
 )
 """Reasons of repairs, of a span's text and of its position."""
 _VERSION = "1.1"
 _PLACES = {"sentence1": ("start1", "end1"), "sentence2": ("start2", "end2")}
-"""Columns of the word's position in each sentence, in characters."""
+"""Columns of the word's start and end in each sentence, in characters."""
 _IRREGULAR = {"be": {"am", "is", "are", "was", "were"}, "go": {"went"}}
-"""Forms of words that begin with another letter."""
+"""Inflected forms that begin with another letter than their lemma."""
 
 
 class WiC(SuperGlueColumns):
@@ -365,13 +366,13 @@ class WiC(SuperGlueColumns):
     def add(self, row: Record, result: ReadSplit) -> None:
         """Add the example of a row, with the positions of its word, if given, in ``extra``.
 
-        A row with another word, or a part of a word, at a position is kept and counted. Raises
+        A row with another word, or a part of a word, at the position is kept and counted. Raises
         DataError for a row of a version other than 1.1.
         """
         version = row.values.get("version")
         if version is not None and str(version) != _VERSION:
             raise DataError(
-                f"{row.place} is of version {version} of {self.task.title}, not {_VERSION}"
+                f"{row.place} has version {version} of {self.task.title}, not {_VERSION}"
             )
         names = [name for of_sentence in _PLACES.values() for name in of_sentence]
         extra = {name: row.whole(name) for name in names if row.has(name)}
@@ -389,7 +390,7 @@ class WiC(SuperGlueColumns):
             is_form = form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
             is_part = re.search(r"\w$", sentence[: where.start])
             if not is_form or is_part or re.match(r"\w", sentence[where.stop :]):
-                result.keep("a place in a sentence where its word does not stand", row.place)
+                result.keep("a position without its word in the sentence", row.place)
                 break
 
 
@@ -400,8 +401,8 @@ class WSC(SuperGlueObjects):
         """Add the example of a row, with spans in ``target`` or, in the hub's copies, beside the
         text.
 
-        Spans are repaired as in TFDS's ``wsc.fixed``, and so are their positions. A row whose text
-        lacks its pronoun is left out; in training also a row whose text lacks its noun.
+        Spans and their positions are repaired as in TFDS's ``wsc.fixed``. A row whose pronoun is
+        missing from the text is left out; in training so is a row whose noun is missing.
         """
         text = row.text("text")
         target = row.inner("target") if "target" in row.values else row
@@ -432,7 +433,7 @@ class WSC(SuperGlueObjects):
 def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
     """Return a span at its position, or the nearest occurrence; None without one.
 
-    Source, of the forms that a span may be meant to have: TFDS's ``wsc.fixed``.
+    Source of the alternative spellings of a span: TFDS's ``wsc.fixed``.
     """
     words = text.split(" ")
     plain = span.rstrip(".").replace("\n", " ").strip()
@@ -462,7 +463,7 @@ _SENTENCE_END = re.compile(rf"([.?!\"']){_HIGHLIGHT}")
 
 
 def without_markup(text: str) -> str:
-    """Replace line breaks of HTML by spaces and drop the marks of bold type, but not its text.
+    """Replace HTML line breaks by spaces and drop the tags of bold text, but not the text.
 
     Source: T5's preprocessing of MultiRC.
     """
@@ -470,7 +471,7 @@ def without_markup(text: str) -> str:
 
 
 def _copa_texts(example: Example) -> list[str]:
-    """Return the premise, and the question in words."""
+    """Return the premise, and the question written out."""
     question = example.fields["question"]
     return [example.fields["premise"], _COPA_QUESTIONS.get(question, question)]
 
@@ -486,7 +487,7 @@ def _multirc_input(example: Example) -> str:
 
 
 def _record_input(example: Example) -> str:
-    """Return query, entities and passage, whose highlights become sentences."""
+    """Return query, entities and passage, with highlights as sentences."""
     passage, query = example.fields.values()
     passage = _SENTENCE_END.sub(r"\1 ", passage).replace(_HIGHLIGHT, ". ")
     entities = ", ".join(example.choices)
@@ -494,7 +495,7 @@ def _record_input(example: Example) -> str:
 
 
 def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
-    """Find the occurrences of a span's words by index; the groups are attached punctuation."""
+    """Find the occurrences of a span's words, by index; the groups are attached punctuation."""
     n_words = len(span.split(" "))
     pattern = re.compile(rf"(\W*){re.escape(span)}(\W*)")
     windows = (" ".join(words[index : index + n_words]) for index in range(len(words)))
@@ -505,9 +506,9 @@ def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
 def _wsc_marked(example: Example) -> str:
     """Put stars around a pronoun, given by its position among the words between spaces.
 
-    Attached punctuation is separated: ``him,"`` becomes ``*him* ,"``. Where the position has
+    Attached punctuation is split off: ``him,"`` becomes ``*him* ,"``. Where the position has
     another word, the nearest occurrence of the pronoun is marked. Both rules repair the two texts
-    that T5's ``wsc_simple`` repairs by hand; unlike there, a pronoun may be the first or the last
+    that T5's ``wsc_simple`` repairs by hand. Departure: a pronoun may also be the first or the last
     word.
 
     Raises DataError where the text lacks the pronoun.
@@ -517,7 +518,7 @@ def _wsc_marked(example: Example) -> str:
     words = text.split(" ")
     places = places_of(words, pronoun)
     if not places:
-        raise DataError(f"{pronoun!r} is no word of {text!r}")
+        raise DataError(f"{pronoun!r} is not a word of {text!r}")
     nearest = min(places, key=lambda position: abs(position - index))
     before, after = places[nearest].groups()
     parts = [part for part in (before, f"*{pronoun}*", after) if part]
