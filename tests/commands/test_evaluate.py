@@ -73,11 +73,11 @@ def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     found = evaluated(sublayer, reviewer, "--path", tmp_path / "copy.csv")
     assert found["tasks"][0]["examples"] == 240
     [note] = found["notes"]
-    assert note.endswith("of 240 rows are among those that it was trained on: too good by that")
+    assert note.endswith("of 240 rows are among its training rows, which inflates the score")
     found, one = (evaluated(sublayer, reviewer, "--path", table, "--batch", n) for n in (7, 1))
     assert found["tasks"][0]["examples"] == 48
     assert one.pop("loss") == pytest.approx(found.pop("loss"), rel=1e-5) and one == found
-    assert "is what it was trained on: scored on the rows that were left" in found["notes"][0]
+    assert "is its training data: scored on the rows held out" in found["notes"][0]
 
 
 def test_a_model_alone_is_scored_on_other_rows_without_baselines(sublayer, reviewer, tmp_path):
@@ -402,13 +402,13 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
     held_out = sublayer("evaluate", "run", "--split", "valid", "--json").found()
     assert held_out["tasks"][0]["examples"] == 6
     shown = sublayer("evaluate", "run", "--split", "valid").out
-    assert "scored on what was held out, which chose the checkpoint" in shown
+    assert "scored on held-out rows that chose the checkpoint" in shown
     refusal = sublayer("inspect", "layers", "run").refusal()
     assert "has no valid split of a text of its own: give one" in refusal
     path = small / "glue" / "SST-2" / "dev.tsv"
     path.write_text(path.read_text() + "a fine day\t1\n")
     changed = sublayer("evaluate", "run").refusal()
-    assert "the examples of run are no longer what it was trained with" in changed
+    assert "the examples of run have changed since training" in changed
 
 
 def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path):

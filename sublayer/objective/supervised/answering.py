@@ -1,4 +1,4 @@
-"""Answers to rows of users and published test sets, by one model or the average of several.
+"""Answers to users' rows and published test sets, by one model or the average of several.
 
 Source of averaged spans: ALBERT's ``squad_utils.py``, which averages the scores of equal spans and
 of no answer over models, and then decodes.
@@ -59,7 +59,7 @@ from sublayer.text_model import TextModel
 from sublayer.values import given_rows
 
 N_LISTED = 100
-"""Spans of a question that a member lists."""
+"""Spans that each member lists for a question."""
 _SAME = ("kind", "labels", "fields", "numbers", "is_bounded", "has_unanswerable")
 """Properties of a task that all members share."""
 
@@ -75,7 +75,7 @@ def find_members(runs: Sequence[Path]) -> list[TaskSpec]:
         folder = find_model(run)
         spec = load_task(folder)
         if spec is None:
-            raise ConfigError(f"{run} answers no task: name fine-tuned runs")
+            raise ConfigError(f"{run} answers no task: name a fine-tuned run")
         other = named.setdefault(resolved(folder), run)
         if other is not run:
             raise ConfigError(f"{run} and {other} are the same model: name each run once")
@@ -93,32 +93,32 @@ def check_members(names: Sequence[str], specs: Sequence[TaskSpec]) -> None:
         if {task.name for task in spec.tasks} != first_tasks.keys():
             titles = [", ".join(task.title for task in member.tasks) for member in (spec, specs[0])]
             raise ConfigError(
-                f"{name} answers {titles[0]}, and {names[0]} {titles[1]}: an ensemble is of models "
-                "of the same tasks"
+                f"{name} answers {titles[0]}, but {names[0]} {titles[1]}: an ensemble needs "
+                "models of the same tasks"
             )
         for task in spec.tasks:
             for field in _SAME:
                 got, first = (getattr(side, field) for side in (task, first_tasks[task.name]))
                 if got != first:
                     raise ConfigError(
-                        f"{name} answers {task.title} otherwise than {names[0]}: {field} is {got}, "
-                        f"not {first}; an ensemble is of models with the same answers"
+                        f"{name} answers {task.title} differently from {names[0]}: {field} is "
+                        f"{got}, not {first}; an ensemble needs models with the same answers"
                     )
             is_ranked = spec.answer == "rank" and wording_of(task).has_ranks
             if spec.format == "text" and not is_ranked:
                 raise ConfigError(
                     f"{name} writes its answers to {task.title} as text, which cannot be averaged: "
-                    "have it rank labels, where there are some (evaluate --answer rank, or "
+                    "let it rank labels, if the task has any (evaluate --answer rank, or "
                     "objective.answer = rank in training), or name models that read pairs or "
                     "traversals"
                 )
 
 
 def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
-    """Raise ConfigError where span heads score no answer in different ways.
+    """Raise ConfigError where span heads differ in how they score no answer.
 
-    A joint head has a logit of its own for it; independent ends score by how much [CLS] is better
-    than the best span. ``names``: the models in messages.
+    A joint head has a separate logit for it; independent ends use the margin of [CLS] over the best
+    span. ``names``: the models in messages.
     """
     spec = models[0].task
     if spec is None or not spec.tasks[0].has_unanswerable:
@@ -127,8 +127,8 @@ def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
     for name, kind in zip(names, kinds, strict=True):
         if kind != kinds[0]:
             raise ConfigError(
-                f"{name} has a head of {kind} spans and {names[0]} one of {kinds[0]}: their scores "
-                "of no answer are on different scales, and have no average"
+                f"{name} has a head of {kind} spans, but {names[0]} one of {kinds[0]} spans: their "
+                "no-answer scores are on different scales and cannot be averaged"
             )
 
 
@@ -137,13 +137,13 @@ class MemberAnswers:
     """A member's answers to all examples of a split, in order."""
 
     predictions: Sequence[Prediction] = ()
-    """Of labels, choices and numbers."""
+    """Predicted labels, choices and numbers."""
     listed: Sequence[Listed] = ()
-    """Of questions about passages."""
+    """Best spans of questions about passages."""
     is_joint: bool = False
-    """True where a head of its own scores no answer to them."""
+    """True where a separate logit scores no answer."""
     threshold: float | None = None
-    """The score of no answer above which the member gives none."""
+    """No-answer score above which the member gives no answer."""
 
 
 def member_answers(asked: AskedSplit) -> MemberAnswers:
@@ -196,8 +196,8 @@ def combine(
 def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Prediction:
     """Average the members' numbers, or probabilities, for an example.
 
-    The answer is the label or choice of highest average, the first of equals. Members that rank
-    texts also give it as text.
+    The answer is the label or choice with the highest average, the first of equals. Members that
+    rank texts also give it as text.
     """
     if task.kind == "number":
         numbers = [answer.label for answer in answers if answer.label is not None]
@@ -274,7 +274,7 @@ def answer_known(text_model: TextModel, task: Task) -> None:
     """
     spec, model = text_model.task, text_model.model
     if spec is None or spec.format == "text":
-        raise ConfigError(f"the model has no head that answers a task, such as {task.title}")
+        raise ConfigError(f"the model has no head that answers a task such as {task.title}")
     current = spec.tasks[0]
     if current.kind != task.kind or current.has_unanswerable != task.has_unanswerable:
         asks, gives = (
@@ -282,7 +282,7 @@ def answer_known(text_model: TextModel, task: Task) -> None:
             for each_task in (task, current)
         )
         raise ConfigError(
-            f"the model answers {current.title}, and {task.title} asks for answers of another kind "
+            f"the model answers {current.title}, but {task.title} needs another kind of answer "
             f"({asks}, not {gives}): name another task"
         )
     weights = model.state_dict()
@@ -296,15 +296,15 @@ def answer_known(text_model: TextModel, task: Task) -> None:
         if sorted(words) != sorted(wanted):
             named = ", ".join(current.labels)
             raise ConfigError(
-                f"the model's labels are {named:.200}, those of {task.title} "
-                f"{', '.join(task.labels)}: which is which is not guessed; write the words into "
-                "id2label of config.json, and import it again"
+                f"the model's labels are {named:.200}, but those of {task.title} are "
+                f"{', '.join(task.labels)}, and labels are matched by name: write these names into "
+                "id2label of config.json, and import the model again"
             )
         places = [words.index(label) for label in wanted]
         for name in (WEIGHT, BIAS):
             rows = weights[name]
             if len(rows) < len(places):
-                # One output answers for two labels: it is the second's logit, the first's is 0.
+                # A single output is the second label's logit; the first label's is 0.
                 weights[name] = rows if places == [0, 1] else -rows
             else:
                 weights[name] = rows[places]
@@ -335,23 +335,23 @@ class Answerer:
     ) -> None:
         self.spec, *_ = _check_models(models, names, name, together=len(models) > 1)
         if batch is not None and batch < 1:
-            raise ConfigError(f"a batch of {batch} rows computes nothing: give 1 or more")
+            raise ConfigError(f"a batch of {batch} rows is empty: give 1 or more")
         [self.task] = self.spec.tasks
         self.processes: Processes = ALONE
-        """Those that divide the examples, of which all return all answers."""
+        """Processes that divide the examples; each returns all answers."""
         self._models, self._names, self._batch = models, names, batch
         self._writing = writing or GREEDILY
         if writing is not None and not self.is_written:
             raise ConfigError(
-                f"{self.task.title} is answered with probabilities, and nothing is written: leave "
+                f"{self.task.title} is answered with probabilities, not written text: leave "
                 f"out {WRITING_OPTIONS}"
             )
         self._n_blocks = 0
         self._has_marks = False
         self.n_rows = self.n_cut = 0
-        """Rows that were answered, and those of them that were cut to the context."""
+        """Number of answered rows, and of those cut to the context."""
         self.first_cut = ""
-        """Place of the first of these."""
+        """Place of the first row that was cut."""
 
     @property
     def is_written(self) -> bool:
@@ -382,16 +382,16 @@ class Answerer:
         return _mark_cut(answers, _cut_examples(asked))
 
     def note_cut(self) -> None:
-        """Report the number of truncated rows, if any, in a line."""
+        """Report the number of truncated rows in a line, if any."""
         if self.n_cut:
             note(
                 f"{self.n_cut:,} of {count(self.n_rows, 'row')} ({self.n_cut / self.n_rows:.0%}) "
-                f"are longer than the {self.spec.context:,} tokens that the model reads, and were "
-                f"cut to them; the first is {self.first_cut}"
+                f"exceeded the model's context of {self.spec.context:,} tokens and were cut to it; "
+                f"the first is {self.first_cut}"
             )
 
     def _note(self, examples: Sequence[Example]) -> None:
-        """Note once what each tokenizer loses of the rows, and special tokens in their texts."""
+        """Note once what each tokenizer drops from the rows, and special tokens in their texts."""
         present = [model.tokenizer for model in self._models if model.tokenizer is not None]
         tokenizers = {tokenizer.fingerprint: tokenizer for tokenizer in present}.values()
         if not self._n_blocks:
@@ -425,7 +425,7 @@ def answer_together(
     members, is_cut = [], []
     for model in models:
         encoded = [unprepared_part(model, p.task, p.examples, p.published) for p in parts]
-        assert model.task is not None, "models that answer nothing are refused"
+        assert model.task is not None, "models without a task are refused"
         spec = replace(model.task, tasks=tasks)
         asked = unprepared(model, encoded, spec, batch, processes, progress)
         members.append(member_answers(asked))
@@ -448,7 +448,7 @@ def _check_models(
                 f"{name} answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
             )
         if model.tokenizer is None:
-            raise CheckpointError(f"{name} has no tokenizer.json, without which it reads no text")
+            raise CheckpointError(f"{name} has no tokenizer.json, and cannot read text without one")
         find_marks(model.tokenizer, model.task.format)
         tasks = {trained.name: trained for trained in model.task.tasks}
         listed = ", ".join(tasks)
@@ -527,9 +527,9 @@ def asked_of(
 
 
 BLOCK_ROWS = 4096
-"""Rows that are answered before the first of them is written."""
+"""Rows answered before the first of them is written."""
 _CHOICES = " choices"
-"""Key of a row that keeps them: no field is called so."""
+"""Key of a row's choices; the leading space keeps it distinct from fields."""
 GivenRow = str | Sequence[Any] | Mapping[str, Any] | None
 
 
@@ -596,7 +596,7 @@ def given_row(answerer: Answerer, row: GivenRow, where: str) -> AskedRow:
     if len(texts) < n_fields or not is_whole:
         wanted = ", ".join(task.fields)
         more = " and two choices or more" if task.kind == "choice" else ""
-        raise DataError(f"{where} has {len(texts)} of what {task.title} reads: {wanted}{more}")
+        raise DataError(f"{where} has {len(texts)} texts, but {task.title} reads {wanted}{more}")
     columns = RowColumns({name: name for name in task.fields}, choice_list=_CHOICES)
     values[_CHOICES] = choices
     return AskedRow(values, example_of(task, columns, values, 0, where), where)

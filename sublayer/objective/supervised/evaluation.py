@@ -1,4 +1,4 @@
-"""Evaluation of a fine-tuned model, or of the average of several: examples, scores, comparison."""
+"""Evaluation of a fine-tuned model, or of an average of several: examples, scores, comparison."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -59,25 +59,25 @@ def asked_spec(request: Evaluation) -> TaskSpec:
     text_model = request.text_model
     if (name := request.options.get("task")) is not None:
         if name not in TASKS:
-            raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
+            raise ConfigError(f"--task {name:.60} is not a task{nearest_hint(name, TASKS)}")
         answer_known(text_model, TASKS[name])
     spec = _spec(request)
     answer = request.options.get("answer")
     if answer is not None:
         if spec.format != "text":
             raise ConfigError(
-                f"--answer is for models that read tasks as text to text, and this one reads them "
-                f"in format {spec.format}: leave it out"
+                f"--answer is for models that read tasks as text to text, but this one reads "
+                f"{spec.format}s: leave it out"
             )
         if answer == "rank" and not any(wording_of(task).has_ranks for task in spec.tasks):
             raise ConfigError(
-                "--answer rank chooses among labels or choices, of which "
+                "--answer rank chooses among labels or choices, and "
                 f"{', '.join(task.title for task in spec.tasks)} has none: leave it out"
             )
         spec = replace(spec, answer=answer)
     if text_model.tokenizer is None:
         raise CheckpointError(
-            f"{request.run} has no tokenizer.json, without which it reads no text"
+            f"{request.run} has no tokenizer.json, and cannot read text without one"
         )
     # Without its format's special tokens it cannot read text.
     find_marks(text_model.tokenizer, spec.format)
@@ -86,14 +86,14 @@ def asked_spec(request: Evaluation) -> TaskSpec:
 
 @dataclass(frozen=True)
 class TaskScoring:
-    """A model's examples to score, in its format, and training examples of baselines."""
+    """A model's examples to score, in its format, and training examples for baselines."""
 
     request: Evaluation
     spec: TaskSpec
-    """The model's, with the options of the evaluation."""
+    """Tasks and format of the model, with the options of the evaluation."""
     split: TaskSplit
     train: Mapping[str, Sequence[Example]]
-    """By the task; those of which nothing can be learned are not there."""
+    """Training examples by task, without tasks that have none."""
     notes: tuple[str, ...] = ()
 
     def layout(self, split: TaskSplit) -> AskedSplit:
@@ -111,7 +111,7 @@ class TaskScoring:
     def reports(
         self, predictions: Sequence[Prediction], *, are_scored: bool = True
     ) -> list[PartReport]:
-        """Report the scores of answers, with those of baselines where ``are_scored``."""
+        """Report the scores of answers, and with ``are_scored`` of baselines."""
         baselines = BaselineScores(lambda: self.train, are_scored=are_scored)
         return report_split(self.split, baselines, predictions)
 
@@ -140,9 +140,7 @@ def asked_scoring(request: Evaluation, spec: TaskSpec) -> TaskScoring:
         data = own_data(request, request.split)
         scored = data.valid if request.split == "valid" else data.test
         if path is not None and own_spec.columns:
-            notes.append(
-                f"{path} is what it was trained on: scored on the rows that were left for that"
-            )
+            notes.append(f"{path} is its training data: scored on the rows held out from training")
         split = of_tasks(scored)  # type: ignore[arg-type]
         return TaskScoring(request, spec, split, trained_examples(data), tuple(notes))
     # All labelled rows of another file or folder, none used in training or selection.
@@ -162,14 +160,14 @@ def asked_scoring(request: Evaluation, spec: TaskSpec) -> TaskScoring:
         try:
             by_task = trained_examples(own_data(request, "train"))
         except DataError as error:
-            notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
+            notes.append(f"training rows and baselines are unknown: {error}")
     for part in parts:
         trained = {example.texts for example in by_task.get(part.task.name, ())}
         n_trained = sum(example.texts in trained for example in part.examples)
         if n_trained:
             notes.append(
-                f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
-                "that it was trained on: too good by that"
+                f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among its "
+                "training rows, which inflates the score"
             )
     return TaskScoring(request, spec, split, {**by_task, **train}, tuple(notes))
 
@@ -187,7 +185,7 @@ def own_data(request: Evaluation, split: str) -> Data:
     if request.recipe is None:
         raise ConfigError(
             f"{request.run} does not belong to a run: name the folder of the tasks' files "
-            "(--path); --choose is of runs alone"
+            "(--path); --choose works only with runs"
         )
     config, name = request.recipe.data, request.options.get("task")
     if name is not None:
@@ -206,25 +204,23 @@ def own_data(request: Evaluation, split: str) -> Data:
         known = asked_tasks.get(part.task.name)
         if known is not None and known.labels != part.task.labels:
             raise DataError(
-                f"the labels in {config.path} are now {named(part.task.labels)}, and those that "
-                f"{request.run} answers {named(known.labels)}: write these into the file again"
+                f"the labels in {config.path} are now {named(part.task.labels)}, but "
+                f"{request.run} answers {named(known.labels)}: restore these in the file"
             )
     raise DataError(
-        f"the examples of {request.run} are no longer what it was trained with: restore "
-        f"{config.path}, or score a copy of it, under another name, by --path: all of its rows "
-        "that have a label"
+        f"the examples of {request.run} have changed since training: restore "
+        f"{config.path}, or score all labelled rows of a copy under another name "
+        "(--path)"
     )
 
 
-_HANDED_IN = (
-    "a test set is handed in (`sublayer predict RUN --submission`), a development set is scored"
-)
+_HANDED_IN = "submit a test set (`sublayer predict RUN --submission`), score a development set"
 
 
 def _read(request: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
-    """Read a file of a task, or the development sets of a folder, and the training set beside.
+    """Read a file of a task, or a folder's development sets and training set.
 
-    The latter is None where there is none. Raises DataError where no row has a label.
+    The training set is None where there is none. Raises DataError where no row has a label.
     """
     columns = _spec(request).columns
     if columns:
@@ -233,7 +229,7 @@ def _read(request: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], 
         return [read_labelled_table(table_of(path, needed), task)], None
     if task.name not in TASKS:
         raise ConfigError(
-            f"{request.run} answers {task.name}, of which there are no files: name a task that has "
+            f"{request.run} answers {task.name}, which has no published files: name a task with "
             "the same labels (--task)"
         )
     location = expanded(path)
@@ -246,9 +242,7 @@ def _read(request: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], 
     devs = [name for name in task.dev_splits if name in by_split]
     if not devs:
         there = ", ".join(by_split) or "nothing"
-        raise DataError(
-            f"{path} has {there} of {task.title}, and no development set to score: {_HANDED_IN}"
-        )
+        raise DataError(f"{path} has {there} of {task.title}, but no development set: {_HANDED_IN}")
     scored = [read_split(task, name, by_split[name]) for name in devs]
     train = read_split(task, "train", by_split["train"]) if "train" in by_split else None
     return scored, train
@@ -263,7 +257,7 @@ def check_same_rows(
     """
     if part.task.labels != other.task.labels:
         raise ConfigError(
-            f"{other_run} answers {part.task.title} by other labels than {run}: take models "
+            f"{other_run} answers {part.task.title} with other labels than {run}: choose models "
             "of one task"
         )
     mine, theirs = (
@@ -274,8 +268,8 @@ def check_same_rows(
         n_common = len(set(mine) & set(theirs))
         raise DataError(
             f"{other_run} {what} other rows of {part.task.title} than {run}: "
-            f"{n_common:,} of {len(theirs):,} are the same; take models of the same data, "
-            "divided alike, or a file that neither has seen (--path)"
+            f"{n_common:,} of {len(theirs):,} are the same; choose models with the same data "
+            "and split, or a file that neither has seen (--path)"
         )
 
 
@@ -324,7 +318,7 @@ def compare_with(
             for side in (theirs.split, split)
         ]
         raise ConfigError(
-            f"{against} answers {titles[0]}, and {request.run} {titles[1]}: compare models of one "
+            f"{against} answers {titles[0]}, but {request.run} {titles[1]}: compare models of one "
             "task"
         )
     return {"run": str(against), "tasks": tasks}
@@ -355,16 +349,16 @@ def evaluate_tasks(request: Evaluation) -> dict[str, Any]:
 
 
 def selected_by(request: Evaluation) -> str | None:
-    """Return what selected a run's checkpoint: last, held-out or dev; None outside a run."""
+    """Return how a run's checkpoint was selected: last, held-out or dev; None outside a run."""
     if request.recipe is None:
         return None
     return "last" if request.recipe.train.best_by == "last" else request.recipe.data.select
 
 
 Choice = tuple[tuple[int, ...], float, int, list[tuple[int, float]]]
-"""Members, in the order of the runs; their score on the rows that chose them, too high by that; the
-number of ensembles that were scored; members in the order in which they were added, each with the
-score of the ensemble with it."""
+"""Members, in the order of the runs; their score on the selection rows, biased upwards by the
+selection; the number of ensembles scored; members in the order of addition, each with the score of
+the ensemble up to it."""
 
 
 def choose(n_runs: int, score: Callable[[Sequence[int]], float]) -> Choice:
@@ -397,8 +391,8 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
     first = requests[0]
     if chooses and first.split == "valid":
         raise ConfigError(
-            "--choose chooses members by what was held out, and --split valid scores that: leave "
-            "one of them out"
+            "--choose selects members on the held-out rows, and --split valid scores the same "
+            "rows: leave one of them out"
         )
     names = [str(request.run) for request in requests]
     specs = []
@@ -406,7 +400,7 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
         options = dict(request.options)
         task = request.text_model.task
         if task is not None and task.format != "text":
-            # Only models of the text format have a choice of ``answer``.
+            # Only the text format has a choice of ``answer``.
             options.pop("answer", None)
         specs.append(asked_spec(replace(request, options=options)))
     check_members(names, specs)
@@ -455,23 +449,23 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
 
 
 def _check_same(runs: Sequence[TaskScoring], splits: Sequence[TaskSplit], what: str) -> None:
-    """Raise DataError where runs have other rows than the first."""
+    """Raise DataError where a run has other rows than the first."""
     first = runs[0].request.run
     sets, *others = ([f"{p.task.name} {p.published}" for p in split.parts] for split in splits)
     for run, split, names in zip(runs[1:], splits[1:], others, strict=True):
         if names != sets:
             raise DataError(
-                f"{run.request.run} {what} {', '.join(names)}, and {first} {', '.join(sets)}: take "
-                "models of the same data, in the same order"
+                f"{run.request.run} {what} {', '.join(names)}, but {first} {', '.join(sets)}: "
+                "choose models of the same data, in the same order"
             )
         for part, other in zip(splits[0].parts, split.parts, strict=True):
             check_same_rows(first, part, run.request.run, other, what)
 
 
 class UnseenRows:
-    """Selection rows: held-out rows, without those whose texts are scored.
+    """Selection rows: the held-out rows with texts that are not scored.
 
-    Raises DataError where no row of a part remains, as where the development set selects.
+    Raises DataError where a part has no such row, as where the development set selects.
     """
 
     def __init__(
@@ -479,15 +473,14 @@ class UnseenRows:
     ) -> None:
         self.parts = held_out
         self.places: list[list[int]] = []
-        """Of each part's examples those that choose, by their places in it."""
+        """Indices of each part's selection examples."""
         texts = {example.texts for part in scored for example in part.examples}
         for part in held_out:
             places = [index for index, e in enumerate(part.examples) if e.texts not in texts]
             if not places:
                 raise DataError(
-                    f"{run} held nothing of {part.task.title} out that is not scored, too: members "
-                    "are chosen by other rows (data.select = held-out in training), or leave "
-                    "--choose out"
+                    f"{run} has no held-out row of {part.task.title} that is not scored: hold "
+                    "rows out in training (data.select = held-out), or leave --choose out"
                 )
             self.places.append(places)
 

@@ -1,4 +1,4 @@
-"""The row of fine-tuning on tasks."""
+"""Family of fine-tuning on tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -79,11 +79,11 @@ class SyntheticExamples(Synthetic):
 
     lengths: Lengths
     n_sequences: int = 1
-    """Of each example."""
+    """Sequences of each example."""
     n_predicted: int = 0
-    """Tokens of a sequence, its last ones, that are predicted where they are read."""
+    """Last tokens of a sequence that are predicted where they are read."""
     has_encoder: bool = False
-    """True where a decoder beside an encoder writes targets."""
+    """True where an encoder-decoder writes targets."""
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
         """Draw a batch of ``n_rows`` examples."""
@@ -170,7 +170,7 @@ class SupervisedFamily(Family):
             and isinstance(tokenizer, ExtendedTokenizer)
             and tokenizer.vocabulary.vocab_size <= rows < tokenizer.vocab_size
         ):
-            # The token table has ids added by a format, too.
+            # The embedding also has rows for ids added by a format.
             rows = -(-tokenizer.vocab_size // model.vocab_multiple) * model.vocab_multiple
         return model.model_copy(update={"vocab_size": rows})
 

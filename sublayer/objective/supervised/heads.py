@@ -1,7 +1,7 @@
 """Heads that answer tasks: batches, losses and answers of labels, choices, numbers and spans.
 
-Source: Devlin et al. 2019, sec. 4, of spans sec. 4.2 and 4.3; of traversals Radford et al. 2018,
-sec. 3.2; where questions may have no answer Lan et al. 2020, as released.
+Sources: Devlin et al. 2019, sec. 4, for spans sec. 4.2 and 4.3; for traversals Radford et al. 2018,
+sec. 3.2; for unanswerable questions Lan et al. 2020, as released.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,14 +77,14 @@ class AskedSplit:
     """Layout of the split's texts for the model."""
     spec: TaskSpec
     processes: Processes = ALONE
-    """Those that divide the work, of which all return the same."""
+    """Processes that divide the work; each returns all results."""
     progress: Progress = silent
     """Hears of batches."""
 
     def each_batch(
         self, encoded: EncodedExamples, work: Callable[[PackedBatch], Result]
     ) -> list[Result]:
-        """Compute ``work`` of batches of examples of similar lengths.
+        """Compute ``work`` on batches of examples of similar lengths.
 
         Without dropout and gradients.
         """
@@ -139,7 +139,7 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
         return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
-    # Padding follows a text, whose tokens do not see it.
+    # Padding follows a text, so that causal attention never sees it.
     mask = side.mask if model.has_auxiliary else None
     return Layout.causal(side.tokens, mask, side.document_ids, starts=side.starts)
 
@@ -279,7 +279,7 @@ def unscaled(task: Task, outputs: Tensor) -> Tensor:
 
 
 def to_numbers(weights: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
-    """Return weights whose head outputs the number itself; others are unchanged.
+    """Return weights with a head that outputs the number itself; others are unchanged.
 
     Models that write numbers as text have no such head: their weights are unchanged.
     """
@@ -318,13 +318,13 @@ class Sequences:
         counts = torch.zeros(len(ids), batch.n_most, dtype=torch.int64, device=ids.device)
         counts.scatter_add_(1, ids.clamp_min(0), (ids >= 0).long())
         self.lengths: Int[Tensor, " S"] = counts[rows, ids[rows, firsts]]
-        """Tokens of each."""
+        """Number of tokens of each sequence."""
         columns = torch.arange(batch.longest, device=ids.device)
         self.is_there: Bool[Tensor, "S L"] = columns < self.lengths[:, None]
-        """False behind its end."""
+        """False after the sequence's end."""
         places = (rows * ids.shape[1] + firsts)[:, None] + columns * self.is_there
         self.places: Int[Tensor, "S L"] = places
-        """In the rows one behind another; behind its end that of its first token."""
+        """Index into the flattened rows; after the end, the index of the first token."""
 
     def of(self, rows: Shaped[Tensor, "R T *D"]) -> Shaped[Tensor, "S L *D"]:
         """Unpack rows to one sequence per row; entries after its end are meaningless."""
@@ -357,8 +357,8 @@ def independent_logits(
 ) -> tuple[Float[Tensor, "S L"], Float[Tensor, "S L"]]:
     """Compute start and end logits at each position of each sequence.
 
-    Minus infinity after its end. All tokens of a sequence take part, question and special tokens
-    too, as published; padding, unlike in the sources, does not.
+    Minus infinity after its end. All tokens of a sequence take part, also question and special
+    tokens, as published. Departure: padding does not.
     """
     assert model.span_head is not None, "the config asks for independent ends"
     logits: Tensor = model.span_head(states)
@@ -422,7 +422,7 @@ def _cross_entropy(
 
 _T = TypeVar("_T")
 Answers = tuple[list[Prediction], list[float]]
-"""The answers to all examples of a split, in its order, and the loss of each."""
+"""Answers to all examples of a split, in its order, and the loss of each."""
 
 
 def answer_examples(asked: AskedSplit) -> Answers:
@@ -451,17 +451,18 @@ def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T]
 
 
 WindowScores = tuple[Candidates, float]
-"""The possible answers in a window, and the score of no answer: of independent ends that of [CLS],
-as BERT's, else a logit."""
+"""Candidate answers in a window, and its no-answer score: for independent ends the score of [CLS],
+as in BERT, else a logit."""
 
 
 class Listed(NamedTuple):
     """A question's best spans by one model, and its no-answer score."""
 
     spans: Sequence[Span]
-    """Best first."""
+    """Spans, best first."""
     no_answer: float
-    """The lowest over windows; of independent ends the score of [CLS], on the spans' scale."""
+    """Lowest no-answer score over windows; for independent ends the score of [CLS], on the spans'
+    scale."""
 
     def prediction(self, *, is_joint: bool, has_unanswerable: bool) -> Prediction:
         """Answer with the best span; ``is_joint``: the no-answer score is a separate logit.

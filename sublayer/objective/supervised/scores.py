@@ -156,9 +156,9 @@ class BaselineScores:
 
 REMEDY = "a lower optimizer.lr, a longer warm-up (optimizer.warmup_share), more train.steps"
 _SAME = 1e-3
-"""Of the range of numbers: predictions that differ by less are one."""
+"""Share of the range of numbers: predictions that differ by less count as equal."""
 _SHOWN = 40
-"""Characters of an answer that are shown."""
+"""Most characters shown of an answer."""
 
 
 def find_collapse(
@@ -172,7 +172,7 @@ def find_collapse(
 
     ``predictions`` are for all scored ``examples``; ``loss`` is the mean training loss at the end,
     in the units of ``answer_losses``, None where unknown. A single answer for all is no collapse
-    where it is always right.
+    where it is always correct.
     """
     # The single answer given to all, in words; empty where answers differ.
     answer = ""
@@ -203,8 +203,8 @@ def find_collapse(
     floor = frequency_loss(task, train)
     if loss is not None and floor is not None and not loss < floor:
         return (
-            f"its loss of training, {loss:.3f}, is not below {floor:.3f}, that of the labels' "
-            "frequencies"
+            f"its training loss, {loss:.3f}, is not below {floor:.3f}, the loss of predicting the "
+            "labels' frequencies"
         )
     return ""
 
@@ -212,7 +212,7 @@ def find_collapse(
 def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
     """Compute the mean loss of predicting the labels' frequencies, or the mean of numbers.
 
-    None for spans, and for constant labels, whose loss is 0. In nats; for numbers half the squared
+    None for spans, and for constant labels, with a loss of 0. In nats; for numbers half the squared
     error on the scale of -1 to 1. Choices are equally likely.
     """
     labelled = [example for example in train if example.label is not None]
@@ -239,8 +239,8 @@ def answer_loss(
     """Return the mean loss of an answer, from the final mean training loss.
 
     For written answers the training loss is per token, and is multiplied by the tokens of an
-    answer: a model that knows only the labels' frequencies loses as much on all of these together
-    as on the label. None for several tasks, or texts other than labels. ``loss`` None gives None.
+    answer: a model that knows only the labels' frequencies has the same loss over all tokens as
+    over the label. None for several tasks, or texts other than labels. ``loss`` None gives None.
     """
     if loss is None or objective.format != "text":
         return loss
@@ -260,13 +260,13 @@ class PartReport:
     name: str
     task: Task
     split: str
-    """The publisher's, such as ``dev_matched``."""
+    """Split as published, such as ``dev_matched``."""
     score: TaskScore
     baselines: Mapping[str, TaskScore]
     collapse: str
-    """Reason why the model answers nothing; empty where it does."""
+    """Why the model collapsed; empty where it did not."""
     by_answerable: Mapping[bool, ByAnswerable] = field(default_factory=dict)
-    """Scores of questions with an answer and of those without, where there are both kinds."""
+    """Scores of answerable (True) and unanswerable (False) questions."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -319,7 +319,7 @@ def report_split(
 def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
     """Average the scores over each complete suite, by title.
 
-    A task's score is the mean of its sets: of MNLI of matched and mismatched.
+    A task's score is the mean over its sets: for MNLI over matched and mismatched.
     """
     scores: dict[str, list[float]] = {}
     for report in reports:
@@ -338,7 +338,7 @@ def _values(result: TaskScore) -> dict[str, Any]:
 
 
 SCORE = "score"
-"""The column of the mean of a task's metrics; each metric has one of its own name."""
+"""Column of the mean of a task's metrics; each metric has a column with its own name."""
 
 
 def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
@@ -356,7 +356,7 @@ def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
             known = np.where(np.isfinite(influences), influences, 0.0)
             columns[name or SCORE] = known / len(known)
         tables[report.name] = ItemTable(
-            unit=f"{report.task.title}: an example, or those of one group",
+            unit=f"{report.task.title}: an example, or a group of examples",
             digest=digest.hexdigest(),
             columns=columns,
             documents=None,
@@ -370,7 +370,7 @@ def render_tasks(result: Mapping[str, Any]) -> str:
     lines = []
     if runs:
         n_members = sum(run["is_member"] for run in runs)
-        chosen = "" if n_members == len(runs) else f", chosen of {len(runs)} runs"
+        chosen = "" if n_members == len(runs) else f", chosen from {len(runs)} runs"
         lines.append(f"the average of {count(n_members, 'run')}{chosen}:")
     lines += [render_reports(result["tasks"]), *render_averages(result["averages"])]
     lines += render_baselines(result["tasks"])
@@ -392,20 +392,23 @@ def render_tasks(result: Mapping[str, Any]) -> str:
                 f"{as_typed(step['run'])} ({points(step['score'])})" for step in choice["steps"]
             )
             lines.append(
-                f"chosen one by one by the score on {count(choice['rows'], 'row')} that were held "
-                f"out of train, too high by that: {steps}"
+                f"chosen one by one by the score on {count(choice['rows'], 'row')} held out of "
+                f"train, which is biased upwards by the choice: {steps}"
             )
             if choice["rows_left_out"]:
                 left_out = count(choice["rows_left_out"], "row")
-                lines.append(f"held out, but scored, and so left out of the choice: {left_out}")
+                lines.append(f"held out, but scored, and so excluded from the choice: {left_out}")
     by_dev = [run for run in runs or (result,) if str(run["selected_by"]).startswith("dev")]
     if result["part"] == "valid":
-        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
+        lines.append(
+            "scored on held-out rows that chose the checkpoint, which biases the score upwards"
+        )
     elif by_dev:
         names = ", ".join(as_typed(run["run"]) for run in by_dev)
         lines.append(
             "the development set chose the checkpoint that it scores (data.select = "
-            f"{by_dev[0]['selected_by']}), as in the papers: too good by that ({names})"
+            f"{by_dev[0]['selected_by']}), as in the papers, which biases the score upwards "
+            f"({names})"
         )
     lines += result["notes"]
     if "against" in result:
@@ -419,8 +422,8 @@ def render_tasks(result: Mapping[str, Any]) -> str:
             )
             if task["p_mcnemar"] is not None:
                 line += (
-                    f"; {task['n_only_first']:,} right here alone, {task['n_only_other']:,} there "
-                    f"alone, McNemar's p = {task['p_mcnemar']:.2g}"
+                    f"; {task['n_only_first']:,} right only here, {task['n_only_other']:,} only "
+                    f"there, McNemar's p = {task['p_mcnemar']:.2g}"
                 )
             lines.append(line)
     return "\n".join(lines)
@@ -451,7 +454,7 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
         if "copy" in baselines:
             notes += _notes(report, "copy, which returns the text unchanged", baselines["copy"])
         else:
-            strongest = "words, which knows nothing but words"
+            strongest = "words, which knows only words"
             notes += _notes(report, strongest, baselines.get("words"))
     header = ["task", "examples", "score", "metrics", *beside]
     return "\n".join([table(header, rows, right=[1, 2, *range(4, len(header))]), *notes])
@@ -464,7 +467,7 @@ def _notes(report: Mapping[str, Any], beside: str, words: float | None) -> list[
         notes.append(f"{title}: the run collapsed: {report['collapse']}")
     error = report["standard_error"] or 0.0
     if words is None:
-        notes.append(f"{title}: no training rows are here, from which the baselines would learn")
+        notes.append(f"{title}: no training rows, which the baselines learn from")
     elif report["score"] < words:
         notes.append(f"{title}: below {beside}")
     elif report["score"] - words < 2 * error:
@@ -473,7 +476,9 @@ def _notes(report: Mapping[str, Any], beside: str, words: float | None) -> list[
             "examples to tell"
         )
     if report["outside"]:
-        notes.append(f"{title}: {report['outside']:,} answers are none of the labels, and wrong")
+        notes.append(
+            f"{title}: {report['outside']:,} answers are outside the labels, and count as wrong"
+        )
     for key, kind in (("answerable", "with an answer"), ("unanswerable", "without one")):
         if key in report:
             apart = report[key]

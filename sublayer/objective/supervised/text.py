@@ -42,19 +42,20 @@ class Writing:
 
     beam: int = 1
     penalty: float | None = None
-    """Exponent of the length in tokens, by which the log probability is divided. None: 1."""
+    """Exponent of the length in tokens that divides the log-probability. None: 1."""
     sampling: Sampling | None = None
     seed: int = 0
     block: int = 0
-    """Number of the block of rows, of which each draws other numbers."""
+    """Number of the block of rows; each block draws different random numbers."""
     is_scored: bool = False
-    """True where answers are scored only, not shown: writing ends once one is certainly wrong."""
+    """True where answers are only scored, not shown: writing ends once an answer is certainly
+    wrong."""
 
     def __post_init__(self) -> None:
         if self.sampling is not None and self.beam > 1:
             raise ConfigError(
-                f"--beam {self.beam} finds the most probable text, and sampling draws one: leave "
-                "out one"
+                f"--beam {self.beam} finds the most probable text, but sampling draws one: leave "
+                "one of them out"
             )
         if self.penalty is not None and self.beam == 1:
             raise ConfigError("--length-penalty has no effect without a beam: give --beam, too")
@@ -73,7 +74,7 @@ class Writing:
 
 
 _CHUNK = 4096
-"""Tokens whose logits are computed at a time."""
+"""Most tokens with logits computed at once."""
 GREEDILY = Writing()
 SCORED = Writing(is_scored=True)
 
@@ -112,7 +113,7 @@ def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
         mask = read.mask if model.has_auxiliary else None
         layout = Layout.causal(read.tokens, mask, read.document_ids, starts=read.starts)
         return model.hidden(read.tokens, layout)
-    assert isinstance(model, EncoderDecoder), "what is written is written by a decoder beside"
+    assert isinstance(model, EncoderDecoder), "separate targets are written by a decoder"
     return target_hidden(model, batch)
 
 
@@ -146,7 +147,8 @@ def greedy_beginnings(
 ) -> list[Ints]:
     """Return the prefixes of greedy answers, through the first token that differs from the target.
 
-    Up to there both have read the same tokens. In batch order, ends included.
+    Until then teacher forcing and greedy decoding read the same tokens. In batch order, ends
+    included.
     """
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
@@ -242,7 +244,7 @@ def write_answers(
 
 
 _AT_A_TIME = 128
-"""Examples whose answers are written together."""
+"""Examples answered together."""
 
 
 def write_part(

@@ -487,7 +487,7 @@ def test_models_that_do_not_answer_alike_are_refused():
     refused = [
         ([drawn(rte, 0), drawn(cola, 0)], rte, "2 does not answer rte"),
         ([drawn(rte, 0)], cola, "the model does not answer cola, but"),
-        ([drawn(rte, 0), renamed], rte, "2 answers RTE otherwise than model 1: labels is"),
+        ([drawn(rte, 0), renamed], rte, "2 answers RTE differently from model 1: labels is"),
         ([drawn(text, 0, answer="greedy")], text, "as text"),
         ([drawn(numbers, 0)], numbers, "cannot be averaged"),
         ([drawn(rte, 0), bare], None, r"b has no tokenizer\.json"),
@@ -560,10 +560,10 @@ def spec(name, format_="pair", answer="greedy", **changed):
 
 @pytest.mark.parametrize("other, message", [
     (spec("cola"), "b answers CoLA, and a STS-B"),
-    (spec("stsb", numbers=(1.0, 5.0)), "b answers STS-B otherwise than a: numbers"),
-    (spec("stsb", fields=("one", "two")), "otherwise than a: fields"),
-    (spec("stsb", is_bounded=False), "otherwise than a: is_bounded"),
-    (spec("stsb", kind="choice"), "otherwise than a: kind"),
+    (spec("stsb", numbers=(1.0, 5.0)), "b answers STS-B differently from a: numbers"),
+    (spec("stsb", fields=("one", "two")), "differently from a: fields"),
+    (spec("stsb", is_bounded=False), "differently from a: is_bounded"),
+    (spec("stsb", kind="choice"), "differently from a: kind"),
     (spec("stsb", "text", "rank"), "b writes its answers to STS-B as text"),
 ])  # fmt: skip
 def test_members_of_other_tasks_are_refused(other, message):
@@ -581,7 +581,7 @@ def test_scores_of_no_answer_on_different_scales_are_not_averaged():
         check_heads(["a", "b"], [joint, independent])
     joint.task = independent.task = spec("squad")
     check_heads(["a", "b"], [joint, independent])
-    with pytest.raises(ConfigError, match="otherwise than a: has_unanswerable"):
+    with pytest.raises(ConfigError, match="differently from a: has_unanswerable"):
         check_members(["a", "b"], [spec("squad"), spec("squad", has_unanswerable=True)])
 
 
@@ -603,7 +603,7 @@ def test_rows_that_are_scored_do_not_choose():
     assert (unseen.n_rows, [*map(list, unseen.places)]) == (2, [[6, 7]])
     assert unseen.score([MemberAnswers([*right[:6], *wrong[6:]])])[0] == 0.0
     assert unseen.score([MemberAnswers([*wrong[:6], *right[6:]])])[0] == 1.0
-    with pytest.raises(DataError, match=r"run held nothing of RTE out"):
+    with pytest.raises(DataError, match=r"run has no held-out row of RTE"):
         UnseenRows(parts, parts, "run")
 
 
