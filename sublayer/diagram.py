@@ -32,7 +32,7 @@ from sublayer.counts import count
 from sublayer.plot import palette
 
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]
-"""The kind of a box, which sets its colour."""
+"""Kind of a box; sets its colour."""
 
 _NORMS = {"layer": "LayerNorm", "rms": "RMSNorm"}
 _SEGMENTS = {"both": "segment A or B", "second": "segment B, or none"}
@@ -66,8 +66,8 @@ class Block:
     """The repeated block, its parts from first to last."""
 
     parts: tuple[str | Residual | FigureBox, ...]
-    """A string names a vector that is added to the stream, such as a position embedding; a box
-    replaces the stream, as an LSTM layer does."""
+    """A string names a vector added to the stream, such as a position embedding; a box replaces the
+    stream, as an LSTM layer does."""
     n_layers: int
     notes: tuple[str, ...] = ()
     """Weights shared by its layers."""
@@ -85,7 +85,7 @@ class FigureColumn:
     """A stack with its input and its readers."""
 
     name: str
-    """Empty if it is the only one."""
+    """Name of the stack; empty if it is the only one."""
     reads: str
     below: tuple[FigureBox | str, ...]
     block: Block
@@ -647,7 +647,7 @@ class _Pen(Drawer):
         top, left = self.height, self.centre - _PANEL / 2
         panel = _rectangle("panel", left, foot, _PANEL, top - foot, 10.0)
         self.drawing.add("panels", panel)
-        # Beside it the repetitions of the block, and the weights that its layers share.
+        # Next to it: the block's number of repetitions, and the weights its layers share.
         notes = [line for note in block.notes for line in textwrap.wrap(note, _SIDE_LETTERS)]
         edge = self.centre + (_PANEL / 2 + 10.0) * (1 if self._is_labelled_right else -1)
         anchor = "start" if self._is_labelled_right else "end"

@@ -105,7 +105,7 @@ ROWS = {
         ("tasks.finding.entries", b"", (AT,), "cannot be read"),
         (removed, b"text\n", (AT,), "cannot read"),
         (not_utf8, None, (AT,), "row 7: byte 0xff"),
-        (mixed, None, (AT,), "several types"),
+        (mixed, None, (AT,), "mixed types"),
         (Record(Path("a"), 3, {"b": 1}).value, None, ("a",), "a:3 has no a"),
         (partial(write_submission, has_archive=False), b"", (BELOW, {}, []), "written"),
     ],

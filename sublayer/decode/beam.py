@@ -59,28 +59,30 @@ class BeamSettings:
     """
 
     beam: int = _DEFAULTS.beam
-    """Hypotheses that are extended together; a sentence is done when as many are closed."""
+    """Hypotheses extended together; a sentence is done when this many are closed."""
     rule: LengthRule = _DEFAULTS.length_rule
     penalty: float = _DEFAULTS.length_penalty
-    """The exponent of the length: 0 for none; a larger one favours longer translations."""
+    """Exponent of the length: 0 for none; a larger one favours longer translations."""
     max_length_ratio: float = 0.0
-    """Tokens of a translation for each of its source."""
+    """Most tokens of a translation per source token."""
     max_length_offset: float = 200.0
-    """Tokens beyond those."""
+    """Most tokens in addition."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.beam <= WIDEST_BEAM:
-            raise ConfigError(f"a beam of {self.beam:,}: give 1 to {WIDEST_BEAM:,} hypotheses")
-        if not abs(self.penalty) <= LARGEST_PENALTY:  # nor one that is no number
             raise ConfigError(
-                f"a length penalty of {self.penalty:g} is no exponent of a length: give one "
+                f"a beam of {self.beam:,} is out of range: give 1 to {WIDEST_BEAM:,} hypotheses"
+            )
+        if not abs(self.penalty) <= LARGEST_PENALTY:  # NaN included
+            raise ConfigError(
+                f"a length penalty of {self.penalty:g} is out of range: give one "
                 f"between {-LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}"
             )
         are_finite = math.isfinite(self.max_length_ratio) and math.isfinite(self.max_length_offset)
         if not (self.max_length_ratio >= 0 and are_finite):
             raise ConfigError(
-                "the longest length of a translation is ratio * source + offset: give numbers, "
-                "the ratio not negative"
+                "the maximum length of a translation is ratio * source + offset: give finite "
+                "numbers, and a ratio of 0 or more"
             )
 
     @classmethod
@@ -112,28 +114,28 @@ class BeamHypothesis:
     """A closed hypothesis of beam search."""
 
     ids: NDArray[np.int64]
-    """The tokens without the end."""
+    """Token ids without the end."""
     log_p: float
-    """The natural log of its probability, the end's included."""
+    """Natural log of its probability, the end's included."""
     score: float
-    """``log_p`` with its length accounted for, by which hypotheses are compared."""
+    """``log_p`` adjusted for length; ranks hypotheses."""
 
 
 GoesOn = Callable[[int, Sequence[int]], bool]
-"""Tells of a sentence's number and the ids that are written whether more are to be."""
+"""Returns, from a sentence's number and the ids written so far, whether it continues."""
 _REFILL = 0.75
-"""Share of the sentences left over at which new ones join."""
+"""Share of unfinished sentences at which new ones are admitted."""
 
 
 @dataclass
 class _Sentence:
     number: int
-    """Its place among the sources, from 0."""
+    """Index among the sources, from 0."""
     max_length: int
-    """Tokens beside the end that a hypothesis may have."""
+    """Most tokens of a hypothesis, without the end."""
     closed: list[BeamHypothesis] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
-    """Ids of its one hypothesis, where ``goes_on`` is given."""
+    """Ids of its only hypothesis, where ``goes_on`` is given."""
 
 
 @torch.inference_mode()
@@ -227,7 +229,7 @@ class _PromptRows:
         n, device = len(prompts), prompts.device
         dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
         self.lengths = [0] * n
-        """Tokens that are written behind each prompt."""
+        """Tokens written after each prompt."""
         self._model = model
         self._cache = Cache(model.config, n, max_len, dtype, device)
         self._first_rows = torch.arange(n, device=device)[:, None] * beam  # [N, 1]
@@ -369,7 +371,7 @@ class _Search:
         finished = []
         for slot in done:
             sentence = self._slots[slot]
-            assert sentence is not None, "a slot that is done has a sentence"
+            assert sentence is not None, "a finished slot has a sentence"
             best_first = sorted(sentence.closed, key=lambda hyp: hyp.score, reverse=True)
             finished.append((sentence.number, best_first))
             self._slots[slot] = None
@@ -379,20 +381,22 @@ class _Search:
         return finished
 
     def _close(self, best: Continuations, is_end: NDArray[np.bool_], n_written: list[int]) -> None:
-        """Close hypotheses whose end ranks among the first ``beam`` continuations."""
+        """Close the hypotheses with an end among the first ``beam`` continuations."""
         beam = self._settings.beam
         for slot, rank in np.argwhere(is_end[:, :beam]).tolist():
             sentence = self._slots[slot]
             if sentence is None or len(sentence.closed) == beam:
                 continue
             ids = self._rows.written(slot, int(best.origins[slot, rank])).cpu().numpy()
-            assert len(ids) == n_written[slot], "it has written a token at each place but the first"
+            assert len(ids) == n_written[slot], (
+                "it has written a token at each position but the first"
+            )
             log_p = float(best.log_p[slot, rank])
             score = self._settings.score(log_p, n_written[slot] + 1)
             sentence.closed.append(BeamHypothesis(ids, log_p, score))
 
     def _done(self, goes_on: NDArray[np.bool_], n_written: list[int]) -> list[int]:
-        """Return slots whose sentence has no open hypothesis or enough closed ones."""
+        """Return the slots of finished sentences: none open, or enough closed."""
         done = []
         for slot, sentence in enumerate(self._slots):
             if sentence is None:
@@ -476,7 +480,7 @@ class _SourceSearch(_Search):
 
 
 WINDOW = 2048
-"""Lines that are sorted together."""
+"""Lines sorted together."""
 
 
 @dataclass(frozen=True)
@@ -488,9 +492,9 @@ class TranslatedLine:
 
     hypotheses: list[BeamHypothesis]
     n_tokens: int
-    """Tokens of the source, its end included."""
+    """Source tokens, including the end."""
     n_unknown: int
-    """Tokens that the vocabulary does not know."""
+    """Tokens unknown to the vocabulary."""
     is_too_long: bool = False
     """True where the source has more tokens than the model has positions."""
 
@@ -509,7 +513,7 @@ def tokenizer_of(text_model: TextModel) -> BilingualTokenizer:
     """
     if not isinstance(text_model.tokenizer, BilingualTokenizer):
         raise ConfigError(
-            "the model has no tokenizer of two languages: name a run that was trained to translate"
+            "the model has no bilingual tokenizer: name a run that was trained to translate"
         )
     return text_model.tokenizer
 

@@ -31,9 +31,9 @@ from sublayer.model.kernels.attention import attend
 from sublayer.model.transformer import EncoderDecoder
 
 FIRST_LENGTH = 32
-"""Positions for which there is room at first."""
+"""Initial capacity in positions."""
 _NOBODY = -1
-"""The ancestor at positions that a hypothesis has not reached."""
+"""Ancestor at positions that a hypothesis has yet to reach."""
 
 _Place = tuple[Tensor | slice, slice, Tensor | int]
 SublayerIndex = tuple[int, int]
@@ -82,7 +82,7 @@ class BeamCache:
         self.kept: dict[SublayerIndex, KeysAndValues] = {}
         self.cross: dict[SublayerIndex, KeysAndValues] = {}
         self.window = 0
-        """Positions that any hypothesis of this step sees."""
+        """Positions visible to some hypothesis in this step."""
         self.common: int | None = None
         """The length of all slots in use at this step; None where they differ."""
         self._place: _Place = slice(None), slice(None), 0
@@ -287,7 +287,7 @@ class _Step:
     cache: BeamCache
     rotations: Rotations | None
     bias: Float[Tensor, "N H 1 LB"] | None
-    """The bias by positions of the scores of a slot's tokens."""
+    """Positional bias of a slot's attention scores."""
     keys: StepKeys
     """The keys that each hypothesis sees, of all hypotheses of its slot."""
     memory: StepKeys
@@ -379,7 +379,7 @@ class BeamStepper:
         return scheme.score_bias(lengths[:, None], cache.key_positions(), dtype)
 
     def _sublayer(self, sublayer: AnySublayer) -> Branch:
-        assert isinstance(sublayer, Sublayer), "no LSTM stands beside an encoder"
+        assert isinstance(sublayer, Sublayer), "an LSTM has no encoder"
         function = sublayer.function
         if isinstance(function, Attention):
             return residual(sublayer, self._attention(function))
@@ -440,9 +440,9 @@ def _rotated(x: Float[Tensor, "N H beam K"], rotation: Rotation) -> Float[Tensor
 
 
 _PIECE = 64
-"""Scores of which the highest is looked at first."""
+"""Scores per piece; the maximum of each piece is found first."""
 _ROWS = 64
-"""Rows whose exponentials stay in the cache."""
+"""Rows with exponentials that fit the processor's cache."""
 
 
 def top(
@@ -499,7 +499,7 @@ class Continuations:
     """Continuations of each slot, best first; all fields are ``[N, C]``."""
 
     log_p: NDArray[np.floating]
-    """The natural log-probability of the whole hypothesis; minus infinity where there is none."""
+    """Natural log-probability of the whole hypothesis; minus infinity for none."""
     origins: NDArray[np.int64]
     """The hypothesis that each continues."""
     tokens: NDArray[np.int64]

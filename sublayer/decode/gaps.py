@@ -32,9 +32,9 @@ from sublayer.system.stages import stage
 from sublayer.text_model import TextModel
 
 _BEFORE = ("\U000f0000".encode(), b".", b"0")
-"""Characters that few pieces hold together with the text behind them; the first is unknown."""
+"""Characters that few pieces contain together with the text after them; the first is unknown."""
 _SHOWN = 32
-"""Characters of a sentinel's name that an error shows."""
+"""Most characters of a sentinel's name in an error."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Prompt:
     texts: list[str]
     ids: list[list[int]]
     sentinels: tuple[int, ...]
-    """The sentinel of each gap; none where the one gap is all that follows the text."""
+    """Sentinel of each gap; empty where the only gap is the continuation of the text."""
 
     @property
     def source(self) -> list[int]:
@@ -81,7 +81,7 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     n_sentinels = len(tokenizer.sentinel_ids)
     if len(names) > n_sentinels:
         raise ConfigError(
-            f"the prompt has {count(len(names), 'gap')}, and the model's tokenizer has "
+            f"the prompt has {count(len(names), 'gap')}, but the model's tokenizer only "
             f"{count(n_sentinels, 'sentinel')}: leave out gaps"
         )
     ids = [encode_before_gap(tokenizer, parts[0])]
@@ -131,18 +131,18 @@ class FillSettings:
     n_drawn: int = 1
     seed: int = 0
     most_tokens: int = 200
-    """Tokens written at most, sentinels included; the model's own positions may end before."""
+    """Most tokens written, including sentinels; the model's positions may allow fewer."""
 
     def __post_init__(self) -> None:
         if self.sampling is None and self.n_drawn > 1:
             raise ConfigError(
-                f"{self.n_drawn} completions that are not drawn would all be the same: give a "
+                f"{self.n_drawn} completions without sampling would all be the same: give a "
                 "sampling"
             )
         if self.sampling is not None and self.beam > 1:
             raise ConfigError(
-                f"a beam of {self.beam} finds the most probable, and a sampling draws: "
-                "leave out one"
+                f"a beam of {self.beam} finds the most probable text, but a sampling draws one: "
+                "leave out one of them"
             )
 
 
@@ -152,10 +152,10 @@ class Gap:
 
     text: str
     score: float | None
-    """Log-probability of its tokens, in nats, each given those before; None: there is nothing."""
+    """Log-probability of its tokens, in nats, each given those before; None: the gap is missing."""
     n_tokens: int
     place: slice
-    """The position of the text in the completed one."""
+    """Position of the filling in the completed text."""
 
 
 @dataclass(frozen=True)
@@ -165,20 +165,20 @@ class Completion:
     text: str
     gaps: list[Gap]
     score: float
-    """Log-probability of all that was written, sentinels and the end included, in nats."""
+    """Log-probability of all written tokens, including sentinels and the end, in nats."""
     n_tokens: int
     """Tokens written, sentinels included, without the end."""
     unplaced: str = ""
-    """Text that was written for no gap, and is left out: a model that has learned little writes
-    before the first sentinel, or one sentinel twice."""
+    """Written text without a gap, which is left out: a poorly trained model writes before the first
+    sentinel, or repeats a sentinel."""
 
 
 def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
-    """Find each gap's tokens, those after its sentinel; None for a gap whose sentinel is missing.
+    """Find each gap's tokens after its sentinel; None for a gap with a missing sentinel.
 
     Only the first of repeated sentinels counts. Where a prompt begins with a gap and the written
     ids begin with text, that text fills the gap, and the first sentinel precedes the second gap's
-    text, as in targets of independent noise, whose sentinels mark the text between gaps.
+    text, as in targets of independent noise, where sentinels mark the text between gaps.
     """
     if not prompt.sentinels:
         return [slice(0, len(written))]
@@ -265,8 +265,8 @@ def fill_gaps(
     tokenizer = _tokenizer_of(text_model)
     if not tokenizer.sentinel_ids:
         raise ConfigError(
-            f"the model's tokenizer, of kind {tokenizer.kind}, has no sentinels, which stand for "
-            "gaps: name a run of objective.kind = span"
+            f"the model's tokenizer, of kind {tokenizer.kind}, has no sentinels to mark gaps: "
+            "name a run of objective.kind = span"
         )
     prompt = prompt_with_gaps(tokenizer, text)
     return _completions(text_model.model, tokenizer, prompt, settings or FillSettings())
@@ -291,11 +291,11 @@ def _tokenizer_of(text_model: TextModel) -> Tokenizer:
     if tokenizer is None:
         raise ConfigError("the model has no tokenizer: name one that reads text")
     if isinstance(tokenizer, BilingualTokenizer):
-        raise ConfigError("the model translates, and fills no gaps: use `sublayer translate`")
+        raise ConfigError("the model translates, it does not fill gaps: use `sublayer translate`")
     if tokenizer.sep_id is None or tokenizer.pad_id is None:
         raise ConfigError(
-            f"the model's tokenizer, of kind {tokenizer.kind}, has no end of a text or no padding, "
-            "which an encoder-decoder needs: name another model"
+            f"the model's tokenizer, of kind {tokenizer.kind}, has no end-of-text or padding "
+            "token, which an encoder-decoder needs: name another model"
         )
     return tokenizer
 
@@ -307,8 +307,8 @@ def _completions(
     n_read, longest = len(prompt.source) + 1, model.config.max_len
     if n_read > longest:
         raise ConfigError(
-            f"the prompt has {n_read:,} tokens, its end included, more than the {longest:,} that "
-            "the model reads: shorten it"
+            f"the prompt has {n_read:,} tokens, its end included, more than the model's context "
+            f"of {longest:,}: shorten it"
         )
     end_id, pad_id = tokenizer.sep_id, tokenizer.pad_id
     assert end_id is not None and pad_id is not None, "the tokenizer was checked"
@@ -328,7 +328,7 @@ def _completions(
         continuations=continuations,
         sentences=settings.n_drawn,
     )
-    # Another pass for the probabilities of tokens, of which the search keeps none.
+    # Another pass for the probabilities of tokens, since the search keeps none.
     memory = model.encode(torch.tensor([[*prompt.source, end_id]], device=device))
     matrix, bias = model.output_projection()
     completions = []
@@ -361,12 +361,12 @@ def complete_prompt(
     tokenizer = tokenizer_of(run, text_model)
     if isinstance(tokenizer, BilingualTokenizer):
         raise ConfigError(
-            f"{run} is a translator, which completes no text: use `sublayer translate {run}`"
+            f"{run} is a translator, it does not complete text: use `sublayer translate {run}`"
         )
     longest = text_model.model.config.max_len - 1
     if n_tokens is not None and n_tokens > longest:
         raise ConfigError(
-            f"--tokens {n_tokens} is more than the model writes beside its end, {longest}: "
+            f"--tokens {n_tokens} exceeds the {longest} that the model can write before its end: "
             "give fewer"
         )
     path = find_recipe(run)
@@ -380,7 +380,7 @@ def complete_prompt(
     if not knows_gaps:
         check_no_gap(run, "an encoder-decoder that continues a text", prompt)
     texts, _ = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
-    for text in texts:  # which refuses unknown characters
+    for text in texts:  # this refuses unknown characters
         encode_prompt(tokenizer, text.decode("utf-8", "surrogateescape"))
     start = time.perf_counter()
     with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
@@ -396,13 +396,13 @@ class Filling:
     """A filling of one mask."""
 
     text: str
-    """The text in the mask's place, without white space around it."""
+    """Text in the mask's place, without white space around it."""
     probability: float
-    """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
-    of all that hypotheses of a beam write which fill the gap so, at least."""
+    """For an encoder the token's probability over the vocabulary, with the other masks unfilled.
+    For a T5 a lower bound: the sum over the beam's hypotheses with this filling."""
     completed: str
-    """The whole text: by an encoder with the likeliest fillings of all other masks, by a T5 with
-    those that it wrote beside this one."""
+    """The whole text: for an encoder with the likeliest fillings of all other masks, for a T5 with
+    the other fillings of the same hypothesis."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -427,8 +427,8 @@ def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Fillin
         raise ConfigError(f"the text is {type(text).__name__}: give one text")
     if not isinstance(model, Encoder | EncoderDecoder):
         raise ConfigError(
-            f"the model is a {model.config.kind}, which fills no masks: use generate, or name an "
-            "encoder or a T5"
+            f"the model is a {model.config.kind}, which cannot fill masks: use generate, or name "
+            "an encoder or a T5"
         )
     if tokenizer is None:
         raise ConfigError(
@@ -436,7 +436,7 @@ def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Fillin
             "has one"
         )
     if not 1 <= n <= MOST_FILLINGS:
-        raise ConfigError(f"{n} fillings cannot be listed: ask for 1 to {MOST_FILLINGS:,}")
+        raise ConfigError(f"{n} fillings cannot be listed: request 1 to {MOST_FILLINGS:,}")
     if isinstance(model, Encoder):
         with evaluating(model):
             return _fill_by_encoder(model, tokenizer, text, n)
@@ -474,8 +474,8 @@ def _fill_by_encoder(
     mask_id, cls_id, sep_id = tokenizer.mask_id, tokenizer.cls_id, tokenizer.sep_id
     if mask_id is None or cls_id is None or sep_id is None:
         raise ConfigError(
-            f"the model's tokenizer, of kind {tokenizer.kind}, has no [MASK], [CLS] or [SEP], by "
-            "which an encoder fills: name another model"
+            f"the model's tokenizer, of kind {tokenizer.kind}, has no [MASK], [CLS] or [SEP], "
+            "which filling by an encoder needs: name another model"
         )
     # Parts are encoded separately, as in transformers; whitespace before a mask belongs to its
     # filling.
@@ -490,8 +490,8 @@ def _fill_by_encoder(
     longest = model.config.max_len
     if len(ids) > longest:
         raise ConfigError(
-            f"the text has {len(ids):,} tokens, its ends included, more than the {longest:,} that "
-            "the model reads: shorten it"
+            f"the text has {len(ids):,} tokens, special ones included, more than the model's "
+            f"context of {longest:,}: shorten it"
         )
     tokens = torch.tensor([ids], device=model.embedding.weight.device)
     hidden = model.hidden(tokens, Layout.bidirectional(tokens)).final[0, tokens[0] == mask_id]
@@ -503,7 +503,7 @@ def _fill_by_encoder(
     for mask, row in enumerate(best):
         fillings = []
         for id_ in row:
-            # The other masks have their likeliest tokens.
+            # The other masks get their likeliest tokens.
             fills = [[id_] if number == mask else [top[0]] for number, top in enumerate(best)]
             filled, places = complete(tokenizer, prompt, fills)
             probability = float(probabilities[mask, id_])

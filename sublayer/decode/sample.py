@@ -62,10 +62,10 @@ class Sampling:
         choices leave it as it is. Raises CheckpointError where logits on a CPU are not finite.
         """
         top = logits.amax(-1, keepdim=True)
-        # No synchronisation with another device: models that always overflow are not loaded.
+        # Not on other devices, to avoid synchronising: loading refuses models that always overflow.
         if top.device.type == "cpu" and not top.isfinite().all():
             raise CheckpointError(
-                "the model's logits are not finite behind this text: its weights are too large; "
+                "the model's logits after this text are not finite, as its weights are too large: "
                 "take another checkpoint"
             )
         if self.temperature == 0.0:
@@ -80,7 +80,7 @@ class Sampling:
         probabilities = torch.softmax(logits, -1)
         if self.top_p is not None:
             ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
-            # A token stays unless those before it reach p: the most probable always does.
+            # A token is kept unless those before it reach p: the most probable one always is.
             before = ordered.cumsum(-1) - ordered
             ordered = ordered.masked_fill(before >= self.top_p, 0.0)
             probabilities = torch.zeros_like(probabilities).scatter(-1, order, ordered)
@@ -175,9 +175,9 @@ class _Reader:
 
 
 Show = Callable[[str], None]
-"""Takes the parts of a text as it grows."""
+"""Called with each part of a growing text."""
 _TOKENS = 200
-"""Tokens of a continuation by default."""
+"""Default number of tokens of a continuation."""
 
 
 class Continuation:
@@ -200,7 +200,7 @@ class Continuation:
         self._stops = stops
         longest_stop = max(map(len, stops), default=1)
         self._n_held = longest_stop - 1
-        """Characters that could begin a stop, and are held back until the text continues."""
+        """Characters held back, since they may begin a stop."""
         self._show_part = show
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._n_shown = 0
@@ -257,17 +257,17 @@ def continue_prompt(
     ConfigError for a prompt with a gap or with characters unknown to the tokenizer.
     """
     model = text_model.model
-    assert isinstance(model, Decoder), "others predict no next token"
+    assert isinstance(model, Decoder), "other models do not predict next tokens"
     if isinstance(model, Lstm) and window is not None:
         raise ConfigError(
-            f"--window {window} says what a decoder sees beyond its context, and {run} is an "
-            "LSTM, whose state has read all of the text: leave it out"
+            f"--window {window} sets what a decoder sees beyond its context, but {run} is an "
+            "LSTM, which reads the whole text into its state: leave it out"
         )
     check_no_gap(run, "a decoder, which continues a text", prompt)
     tokenizer = tokenizer_of(run, text_model)
     ids = encode_prompt(tokenizer, prompt)
     rows = torch.tensor([ids], device=model.embedding.weight.device).expand(n, -1)
-    # End-of-word marks contain a space, which a prompt seldom ends with.
+    # End-of-word tokens contain a space, and a prompt seldom ends with one.
     ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
     first = " " if ends_word and not prompt[-1:].isspace() else ""
     texts = [Continuation(tokenizer, stops, show=show, first=first) for _ in range(n)]
@@ -326,7 +326,7 @@ def check_no_gap(run: Path, kind: str, prompt: str) -> None:
     _, names = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
     if names:
         raise ConfigError(
-            f"--prompt has the gap {names[0]:.32}, and {run} is {kind}: leave it out, or name a "
+            f"--prompt has the gap {names[0]:.32}, but {run} is {kind}: leave it out, or name a "
             "run of objective.kind = span, with sentinels, to fill it"
         )
 
@@ -334,7 +334,7 @@ def check_no_gap(run: Path, kind: str, prompt: str) -> None:
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """Encode a prompt; raise ConfigError for characters unknown to the tokenizer.
 
-    Bytes that are not UTF-8 are encoded as they are.
+    Bytes that are not UTF-8 are encoded unchanged.
     """
     text = prompt.encode("utf-8", "surrogateescape")
     ids: list[int] = tokenizer.encode(text).tolist()
@@ -342,7 +342,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
         # The first character that is unknown by itself, or else the prompt.
         unknown = (char for char in prompt if tokenizer.unk_id in tokenizer.encode(char.encode()))
         raise ConfigError(
-            f"--prompt has {next(unknown, prompt)!r}, which the model's tokenizer does not know: "
+            f"--prompt has {next(unknown, prompt)!r}, which is unknown to the model's tokenizer: "
             "leave it out"
         )
     return ids

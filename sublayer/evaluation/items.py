@@ -30,25 +30,24 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.integer] | NDArray[np.floating]
 Sums = Mapping[str, NDArray[np.float64] | np.float64]
-"""The columns of a table added up over items: a number each, or ``[K]``."""
+"""Sums of a table's columns over items: a number each, or ``[K]``."""
 
 _CHUNK = 1 << 20
-"""Integers that are digested at a time."""
+"""Integers digested at a time."""
 
 
 @dataclass(frozen=True)
 class ItemTable:
-    """Numbers of items, a row for each, in the order of the split."""
+    """Numbers about items, a row each, in the order of the split."""
 
     unit: str
-    """The description of an item, for people."""
+    """Description of an item, for people."""
     digest: str
     """SHA-256 of the scored items, one by one: tests with one digest scored the same items."""
     columns: Mapping[str, Numbers]
-    """``[N]`` or ``[N, K]`` by name, of which only sums over items mean something."""
+    """``[N]`` or ``[N, K]`` by name; only sums over items are meaningful."""
     documents: NDArray[np.integer] | None
-    """The documents that the items belong to, ``[N]``, by their places in the split; None where
-    items belong to none."""
+    """Documents of the items, ``[N]``, by their indices in the split; None without documents."""
 
     @property
     def n_items(self) -> int:
@@ -69,9 +68,9 @@ class Items:
     """Items of a test, in a table per measure."""
 
     split: str
-    """The name of the split."""
+    """Name of the split."""
     sha256: str
-    """The checksum of its text."""
+    """Checksum of its text."""
     tables: Mapping[str, ItemTable]
 
 
@@ -80,9 +79,9 @@ class FromItems:
     """A metric as a function of a test's items: the table, and the function of its sums."""
 
     table: str
-    """The name of a table in ``Items.tables``."""
+    """Name of a table in ``Items.tables``."""
     value: Callable[[Sums], float]
-    """The metric of the table's sums, over whichever items they were taken."""
+    """Computes the metric from the table's sums, over any subset of items."""
 
     def of(self, items: Items) -> float | None:
         """Compute the metric over all items; None where the test lacks its table."""
@@ -136,37 +135,37 @@ def _always(_: object) -> bool:
 
 
 Basis = Literal["bytes", "items", "scores"]
-"""``bytes``: the text, where tokenizers keep every byte of it; ``items``: the very items that were
-scored; ``scores``: nothing that is known here."""
+"""``bytes``: the text, where tokenizers keep every byte of it; ``items``: exactly the scored items;
+``scores``: unknown."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure by which models are compared, and its good direction.
+    """A measure for comparing models, and its good direction.
 
-    A metric is made beside its objective's family. Files keep values as they are;
-    ``label``, ``unit``, ``factor`` and ``decimals`` are for people.
+    A metric is defined with its objective's family. Files keep values unscaled; ``label``,
+    ``unit``, ``factor`` and ``decimals`` are for people.
     """
 
     name: str
-    """Its key in scores and results."""
+    """Key in scores and results."""
     label: str
     is_lower_better: bool
     from_items: FromItems | None = field(kw_only=True)
-    """Computes it from the items that a test keeps; None, which has to be said: follows from
-    none."""
+    """Computes it from the items of a test; None, which must be explicit: it follows from no items.
+    """
     basis: Basis = "scores"
-    """Common basis that values of two models need to be compared."""
+    """What two models' values must share to be compared."""
     unit: str = ""
-    """Of differences; empty: the label."""
+    """Unit of differences; empty: the label."""
     factor: float = 1.0
-    """Values are shown times it: 100 makes a share a percentage."""
+    """Factor of shown values: 100 makes a share a percentage."""
     decimals: int = 3
-    """Of a shown value, at least; a study shows those that its differences ask for."""
+    """Fewest decimals of a shown value; a study shows more where its differences need them."""
     has_head: Callable[["Recipe"], bool] = _always
     """True where a recipe's model can be measured at all."""
     has_items: Callable[["Split"], bool] = _always
-    """True where a split can."""
+    """True where it can be measured on a split at all."""
     asks: str = "a head"
     """Subject of ``has_head``."""
     head: str = ""
@@ -176,7 +175,7 @@ class Metric:
 
     @property
     def difference(self) -> str:
-        """The unit of differences."""
+        """Unit of differences."""
         return self.unit or self.label
 
 
@@ -186,17 +185,17 @@ _EARLIER_ITEMS = "items.safetensors"
 _VERSION = 1
 _MAX_BYTES = 1 << 30
 DOCUMENTS = "documents"
-"""The array of each item's document, which is no column."""
+"""Array of each item's document; not a column."""
 _MOST_COLUMNS = 64
 
 _NONE = np.empty((0, 0, 0), np.int8)
-"""A missing array: of no table's shape."""
+"""Stands in for a missing array: no table has its shape."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class TableHeader(Typed):
-    """The header of a table: its unit, the digest of the scored items, their number and columns."""
+    """Header of a table: its unit, the digest of the scored items, their number and columns."""
 
     unit: str
     digest: Sha256
@@ -264,9 +263,7 @@ def read_items(run: Path) -> Items | None:
     arrays, content = load_arrays(data, str(path), CheckpointError)
     header = check_typed(content, _ItemsHeader, f"the header of {path}", CheckpointError)
     if header.version != _VERSION:
-        raise CheckpointError(
-            f"{path} is of version {header.version}, which is not known: this is {_VERSION}"
-        )
+        raise CheckpointError(f"{path} has version {header.version}, this program reads {_VERSION}")
     tables = {}
     for name, about in header.tables.items():
         columns: dict[str, Any] = {
@@ -279,16 +276,16 @@ def read_items(run: Path) -> Items | None:
             whole.append(documents.shape == (about.n_items,) and is_integer)
             whole.append(bool((documents >= 0).all()))
         if not all(whole):
-            raise CheckpointError(f"{path} is damaged: its arrays are not those of its header")
+            raise CheckpointError(f"{path} is damaged: its arrays do not match its header")
         tables[name] = ItemTable(about.unit, about.digest, columns, documents)
     if arrays:
-        raise CheckpointError(f"{path} is damaged: {min(arrays)[:60]!r} is of no table")
+        raise CheckpointError(f"{path} is damaged: {min(arrays)[:60]!r} belongs to no table")
     return Items(header.split, header.sha256, tables)
 
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
-"""Hears how many are done, and of how many."""
+"""Called with the number done and the total."""
 
 
 def silent(n_done: int, n_all: int) -> None:

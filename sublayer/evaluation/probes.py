@@ -49,9 +49,9 @@ class EncodedQuery(NamedTuple):
     prompt: tuple[int, ...]
     """At least one token, which nothing predicts."""
     text: tuple[int, ...]
-    """Those that are scored."""
+    """Scored tokens."""
     is_cut: bool = False
-    """True where the context holds less than all of both."""
+    """True where prompt and text together exceed the context."""
 
 
 def encode_queries(
@@ -68,7 +68,7 @@ def encode_queries(
     prompts = [query.prompt.encode() for query in queries]
     wholes = [f"{query.prompt}{query.text}".encode() for query in queries]
     encoded_prompts = _encode_each(tokenizer, prompts)
-    # A common part before a safe cut, which changes no id, is encoded once.
+    # A common part before a safe cut, where splitting changes no id, is encoded once.
     cuts = [
         tokenizer.cut(whole, len(prompt)) for prompt, whole in zip(prompts, wholes, strict=True)
     ]
@@ -113,13 +113,13 @@ def _divided(
 
 
 _TOKENS = 4096
-"""Tokens of a batch."""
+"""Most tokens of a batch."""
 _ROWS = 256
-"""Rows of logits at a time, where the likeliest token is looked for."""
+"""Rows of logits at a time when searching the likeliest token."""
 _WORTH_SHARING = 8
-"""Tokens of a prompt, from which on it is read once for several texts."""
+"""Fewest tokens of a prompt that is read once for several texts."""
 _MOST_BEHIND = 16
-"""Texts behind a prompt at a time."""
+"""Most texts after a prompt at a time."""
 
 
 def decoder_nats(
@@ -326,7 +326,7 @@ def target_nats(
 
 
 _MOST_TOKENS = 256
-"""Tokens that are written, where a request does not say."""
+"""Most tokens written, unless a request says otherwise."""
 _KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
 
 
@@ -340,11 +340,11 @@ class Requests:
         model, tokenizer = text_model.model, text_model.tokenizer
         if not isinstance(model, Decoder):
             raise ConfigError(
-                f"{what} is of model.kind = {model.config.kind}, which a harness cannot ask for "
+                f"{what} is of model.kind = {model.config.kind}, which does not predict "
                 "the next token: name a decoder or an LSTM"
             )
         if tokenizer is None:
-            raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
+            raise ConfigError(f"{what} has no tokenizer.json, and cannot read text without one")
         self._model = model
         self._tokenizer = tokenizer
         self._context = context
@@ -398,15 +398,15 @@ class Requests:
         """
         for name in settings:
             if name not in _KNOWN:
-                raise ConfigError(
-                    f"a harness asks for {name}, which is none of {', '.join(_KNOWN)}"
-                )
+                raise ConfigError(f"the harness setting {name} is not one of {', '.join(_KNOWN)}")
         until = settings.get("until") or []
         stops = [until] if isinstance(until, str) else list(until)
         ids = self._tokenizer.encode(prompt.encode()).tolist()[-self._context :]
         if not ids:
             if self._tokenizer.end_id is None:
-                raise ConfigError("a prompt is empty, and the tokenizer marks no end of a document")
+                raise ConfigError(
+                    "a prompt is empty, and the tokenizer has no end-of-document token"
+                )
             ids = [self._tokenizer.end_id]
         tokens = torch.tensor([ids], device=self._model.embedding.weight.device)
         n_tokens = int(settings.get("max_gen_toks", _MOST_TOKENS))
@@ -432,7 +432,7 @@ def _sampling(settings: Mapping[str, Any]) -> Sampling:
 
 
 _MOST_LEARNED = 2000
-"""Training rows that a threshold is chosen by."""
+"""Most training rows to choose a threshold on."""
 
 
 @dataclass(frozen=True)
@@ -477,7 +477,7 @@ class ReadProbe:
     probe: Probe
     items: ProbeExamples
     learned_from: ProbeExamples | None
-    """Examples by which the threshold is chosen."""
+    """Examples to choose the threshold on."""
     settings: Settings
     _encoded: dict[tuple[int, str, int], list[EncodedQuery]] = field(
         default_factory=dict, compare=False, repr=False
@@ -519,18 +519,18 @@ def check_model(text_model: TextModel, what: str) -> None:
     """Raise ConfigError where a model has no tokenizer, or does not predict text."""
     model, tokenizer = text_model.model, text_model.tokenizer
     if tokenizer is None:
-        raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
+        raise ConfigError(f"{what} has no tokenizer.json, and cannot read text without one")
     if isinstance(model, Decoder):
         return
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(
-            f"{what} is an {model.config.kind}, which predicts no text: probes are for decoders, "
-            "LSTMs and encoder-decoders of span corruption"
+            f"{what} is an {model.config.kind}, which predicts no text: probes need a decoder, an "
+            "LSTM or an encoder-decoder of span corruption"
         )
     if not tokenizer.sentinel_ids:
         raise ConfigError(
-            f"{what} has no sentinels, with which an encoder-decoder is asked to go on with a text:"
-            " probes are for those of span corruption"
+            f"{what} has no sentinels, which let an encoder-decoder continue a text: name one of "
+            "span corruption"
         )
 
 
@@ -553,8 +553,8 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
             break
     else:
         raise DataError(
-            f"{folder or 'the cache'} has no {probe.splits[0]} split of {task.title}, which the "
-            f"probe {probe.name} is scored on"
+            f"{folder or 'the cache'} has no {probe.splits[0]} split of {task.title} to score "
+            f"the probe {probe.name} on"
         )
 
     def examples(split: str) -> list[Example]:
@@ -569,8 +569,8 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
     if probe.has_threshold:
         if "train" not in files:
             raise DataError(
-                f"{folder or 'the cache'} has no training part of {task.title}, by which the "
-                f"threshold of the probe {probe.name} is chosen"
+                f"{folder or 'the cache'} has no training split of {task.title} to choose the "
+                f"threshold of the probe {probe.name} on"
             )
         rows = examples("train")
         step = max(1, -(-len(rows) // _MOST_LEARNED))
@@ -597,17 +597,17 @@ def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progres
             threshold = best_threshold(learned, read.learned_from.examples)
             rows = count(len(read.learned_from.examples), "training row")
             notes.append(
-                f"all are called acceptable: no threshold does better on {rows}"
+                f"all sentences count as acceptable: no threshold is better on {rows}"
                 if math.isinf(threshold)
-                else f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen by "
+                else f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen on "
                 f"{rows}"
             )
         nats, n_cut = _nats_by_example(text_model, read, items, context, progress)
     stats = score(items.examples, [probe.answer(nlls, threshold) for nlls in nats], (probe.metric,))
     if n_cut:
         notes.append(
-            f"{count(n_cut, 'example')} longer than the {context:,} tokens of a context: what "
-            "stands before loses its beginning, where nothing does the text its end"
+            f"{count(n_cut, 'example')} longer than the context of {context:,} tokens: the "
+            "prompt loses its beginning or, where it is empty, the text its end"
         )
     tokenizer = text_model.tokenizer
     assert tokenizer is not None, "a model without a tokenizer is refused"

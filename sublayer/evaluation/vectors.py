@@ -36,13 +36,13 @@ class Vectors:
     values: NDArray[np.float32]
     """``[N, D]``; zeros where the model reads no token, special ones included."""
     is_cut: NDArray[np.bool_]
-    """``[N]``: texts of more tokens than the model reads, of which the first were read."""
+    """``[N]``: texts longer than the model's context; only their first tokens were read."""
     is_empty: NDArray[np.bool_]
     """``[N]``: texts without a token of their own."""
     n_tokens: int
     """Tokens of the texts, special ones aside, uncut."""
     n_unknown: int
-    """Those that stand for words or characters unknown to the vocabulary."""
+    """Unknown tokens among them."""
 
 
 def embed_texts(
@@ -69,7 +69,7 @@ def embed_texts(
     if pool not in get_args(Pooling):
         raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
     if not isinstance(batch, int | np.integer) or batch < 1:
-        raise ConfigError(f"a batch of {batch} texts computes nothing: give 1 or more")
+        raise ConfigError(f"a batch of {batch} texts is empty: give 1 or more")
     model = text_model.model
     tokenizer, first, last = _reading(text_model, pool)
     room = model.config.max_len - len(first) - len(last)
@@ -122,8 +122,8 @@ def describe_unread(parts: Sequence[Vectors], unit: str) -> list[str]:
     )
     lines = []
     for which, what in (
-        (is_cut, "longer than the model reads, cut"),
-        (is_empty, "empty, without a token but special ones"),
+        (is_cut, "longer than the model's context, cut"),
+        (is_empty, "empty, with only special tokens"),
     ):
         if which.any():
             first = int(which.argmax()) + 1
@@ -155,7 +155,7 @@ def _reading(text_model: TextModel, pool: Pooling) -> tuple[Tokenizer, list[int]
         return tokenizer, [], [] if end is None else [end]
     if pool == "first":
         raise ConfigError(
-            f"the model is a {model.config.kind}, whose first token sees none of the others: "
+            f"the first token of a {model.config.kind} sees none of the others: "
             "pool their mean, or take the last"
         )
     return tokenizer, [], []

@@ -10,11 +10,11 @@ from pydantic import BeforeValidator
 from sublayer.plot import Look, dots, look, panels_svg
 
 QUANTITIES = ("distance", "cosine", "angle_degrees", "norm_in", "norm_out")
-"""The quantities of a ``LayerChange``, in its order."""
+"""Quantities of a ``LayerChange``, in its order."""
 
 
 Real = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A number that JSON has as null where it is NaN: a state of 0 has no angle."""
+"""A number that is null in JSON where it is NaN: a state of 0 has no angle."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class LayerChange:
 
     layer: int
     distance: Spread
-    """L2, between a token's state before the block and after it."""
+    """L2 distance between a token's state before the block and after it."""
     cosine: Spread
-    """From -1 to 1, of the angle between the two states."""
+    """Cosine of the angle between the two states, from -1 to 1."""
     angle_degrees: Spread
-    """From 0 to 180."""
+    """Angle in degrees, from 0 to 180."""
     norm_in: Spread
     norm_out: Spread
     is_beyond: bool = field(default=False, kw_only=True)
-    """True where the model itself ends before it: a shared block that was run further."""
+    """True for a shared block's execution beyond the model's end."""
 
     def spread(self, quantity: str) -> Spread:
         """Return the spread of one of ``QUANTITIES``."""
@@ -94,7 +94,7 @@ class Line:
     look: Look
     changes: Sequence[LayerChange]
     runs: Sequence[Sequence[LayerChange]] = ()
-    """Lines that are averaged: a thin line each."""
+    """Runs behind an average, a thin line each."""
 
 
 def draw_layers(runs: Mapping[str, Sequence[LayerChange]]) -> str:

@@ -136,7 +136,7 @@ Part = tuple[Literal["F", "G"], float]
 """Field that a part of a step follows, and its share of the step; negative: backwards."""
 
 _ROUNDING = 1e-13
-"""Errors up to this are of rounding alone."""
+"""Errors up to this are only rounding."""
 
 # Yoshida's coefficients: of the outer steps, and of the negative one between them.
 _OUTER = 1 / (2 - 2 ** (1 / 3))
@@ -338,7 +338,7 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> 
 
 _REFERENCE_STEPS = 16
 Kind = type[Function]
-"""A kind of sub-layer, of which a layer may have several."""
+"""A kind of sub-layer; a layer may have several of a kind."""
 _KINDS: tuple[Kind, ...] = (Attention, CrossAttention, FeedForward)
 
 
@@ -346,7 +346,7 @@ def check_flows(config: ResolvedModel, name: str) -> None:
     """Raise ConfigError where a model's layers are not measurable steps of a flow."""
     if config.kind == "lstm":
         raise ConfigError(
-            f"{name} is an LSTM, whose layers replace their input and add nothing to it: only "
+            f"{name} is an LSTM, and its layers replace their input instead of adding to it: only "
             "blocks are steps of a flow; name a decoder, encoder or encoder-decoder"
         )
     if not is_on_sphere(config):
@@ -355,17 +355,17 @@ def check_flows(config: ResolvedModel, name: str) -> None:
     if config.norm_affine:
         raise ConfigError(
             f"{post} and norms with gains, which move a token even where a sub-layer adds nothing: "
-            "its layers are no steps of a flow; name a pre-norm model, or one with "
+            "its layers are not steps of a flow; name a pre-norm model, or one with "
             "model.norm_affine = false"
         )
     if POSITIONS[config.positions].adds_before == "every":
         raise ConfigError(
             f"{post} and model.positions = {config.positions}, which take the states off the "
-            "sphere of its norms before each layer: its layers are no steps of a flow on it"
+            "sphere of its norms before each layer: its layers are not steps of a flow on it"
         )
     if max(shape.n_layers for shape in stacks(config)) == 1:
         raise ConfigError(
-            f"{post} and one layer, which reads what no such norm has normed: such models are "
+            f"{post} and one layer, whose input is not normed in this way: such models are "
             "measured from the second layer on"
         )
 
@@ -448,9 +448,9 @@ class LayerErrors:
     lie: float
     """Distance between the end of Lie's step and the reference's, as a share of ``way``."""
     strang: float
-    """The same of Strang's step."""
+    """The same for Strang's step."""
     own: float
-    """The same of the layer's own output."""
+    """The same for the layer's own output."""
     way: float
     """Distance from the layer's input to where its flows lead in a unit of time."""
 

@@ -37,7 +37,7 @@ class Sample:
     mask: Bool[Tensor, "B T"] | None = None
     """True at real tokens; None where all are."""
     document_ids: Int[Tensor, "B T"] | None = None
-    """Numbers of the documents that attention and positions must not cross; None: they may."""
+    """Document numbers that attention and positions must not cross; None: they may cross all."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -186,7 +186,7 @@ def measure_layers(
     which do not name the text; the angle is averaged over tokens, not computed from the mean
     cosine. Departure: executions beyond the model's blocks, which the figure lacks.
     """
-    assert beyond == 0 or is_one_block(model.config), "blocks of their own have no further one"
+    assert beyond == 0 or is_one_block(model.config), "only a shared block runs further"
     device = next(model.parameters()).device
     batches: list[list[Floats]] = []  # by batch and block, [5, N]
     n_done = 0
@@ -264,7 +264,7 @@ _LEGS = {
     "cross": (look(7).placeholder, "attention to the source"),
     "attention": (look(1).placeholder, "attention: by all tokens that it sees"),
 }
-"""The colour and the name of each kind of step, in the order of drawing."""
+"""Colour and name of each kind of step, in drawing order."""
 _START, _END = "where a token starts", "where it ends"
 
 
@@ -275,11 +275,11 @@ class Paths:
     stack: str
     """``encoder`` or ``decoder``."""
     steps: tuple[str, ...]
-    """Kinds of the steps in the order of execution, those of shared blocks once per execution:
-    ``attention``, ``cross`` or ``ffn``, as blocks name them; ``norm``, of one behind a sub-layer;
-    ``positions``, of vectors that are added before a block but the first."""
+    """Kinds of the steps in the order of execution, once per execution for shared blocks:
+    ``attention``, ``cross`` or ``ffn``, as blocks name them; ``norm``, a norm after a sub-layer;
+    ``positions``, position vectors added before any block but the first."""
     states: Float[Tensor, "M N D"]
-    """Of N tokens, in float64 on the CPU; M is one more than there are steps."""
+    """States of N tokens, in float64 on the CPU; M is the number of steps plus one."""
 
 
 @dataclass(frozen=True)
@@ -288,13 +288,13 @@ class Panel:
 
     stack: str
     tokens: Sequence[str]
-    """The texts of the tokens, [N]."""
+    """Texts of the tokens, [N]."""
     steps: Sequence[str]
-    """The kind of each step, [M - 1]."""
+    """Kind of each step, [M - 1]."""
     shares: tuple[float, float]
-    """Of the states' variance along both axes."""
+    """Shares of the states' variance along both axes."""
     coordinates: Sequence[Sequence[Sequence[float]]]
-    """Of each state and token, [M, N, 2]."""
+    """Coordinates of each state and token, [M, N, 2]."""
 
 
 @torch.inference_mode()
@@ -406,7 +406,7 @@ def raise_labels(boxes: Sequence[Box], *, gap: float) -> list[float]:
     """Compute by how much to raise each label so that none covers another.
 
     Labels are placed from the lowest to the highest; a free one stays, another is raised to
-    ``gap``, more than 0, above all that it overlaps.
+    ``gap``, more than 0, above every label that it overlaps.
     """
     heights = [0.0] * len(boxes)
     placed: list[Box] = []

@@ -56,12 +56,12 @@ class Objective(nn.Module, ABC):
     """
 
     weights: Mapping[str, float]
-    """The terms of the next forward pass, and the factor of each; 0: computed, but not trained."""
+    """Factor of each term of the next forward pass; 0: computed, but not trained."""
     pad_id: int | None = None
-    """The id of padding, whose embedding starts at zero where the config asks for that; None where
-    no tokenizer is known."""
+    """Padding id, for an embedding that starts at zero where the config says so; None without a
+    known tokenizer."""
     reported: ClassVar[str]
-    """The term whose mean is shown and recorded as the loss of training, in nats."""
+    """Term with the mean that is shown and recorded as training loss, in nats."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Synthetic(ABC):
         return self.draw(np.random.Generator(np.random.Philox(step)), n_own)
 
     def notes(self) -> list[str]:
-        """Nothing is left out."""
+        """Return no notes: nothing is left out."""
         return []
 
 
@@ -242,7 +242,7 @@ class SyntheticTargets(Synthetic):
     lengths: Lengths
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
-        """Draw a batch of so many rows."""
+        """Draw a batch of ``n_rows`` rows."""
 
         def texts(length: int) -> list[Ints]:
             return [generator.integers(self.vocab_size, size=length) for _ in range(n_rows)]
@@ -258,7 +258,7 @@ class SyntheticTargets(Synthetic):
 Table = TypeVar("Table")
 _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 32768
-"""Tokens of a batch that is scored: enough to fill the device, and little of its memory."""
+"""Tokens of a scored batch: enough to fill the device, little of its memory."""
 
 
 def _no_text(*rule: object) -> Any:
@@ -270,23 +270,23 @@ class Evaluation:
     """An evaluation request: a model, its run's recipe, a text, and options."""
 
     run: Path
-    """The folder of the run, of a checkpoint or of a model."""
+    """Folder of the run, of a checkpoint or of a model."""
     text_model: TextModel
     recipe: Recipe | None
-    """The recipe of the run that the model belongs to; None outside a run."""
+    """Recipe of the model's run; None outside a run."""
     options: Mapping[str, Any]
-    """The options that were given, by their names; the others are not there."""
+    """Options given, by name."""
     split: Literal["valid", "test"] = "test"
     batch: int | None = None
-    """Rows that are computed at a time; None: what the device is quick with."""
+    """Rows computed at a time; None: an efficient number for the device."""
     average: int | None = None
-    """Number of checkpoints whose mean the model is."""
+    """Number of checkpoints averaged into the model."""
     read_text: Callable[[SentenceRule], Split] = _no_text
-    """Reads the text that was asked for, cut into sentences by a rule."""
+    """Reads the requested text, cut into sentences by a rule."""
     own_text: Callable[[], Split] = _no_text
-    """Reads the split of the run's own text that is named ``split``."""
+    """Reads the split ``split`` of the run's own text."""
     progress: Callable[[str, str], Progress] = lambda done, unit: silent
-    """Makes a display from the verb of the work, such as ``scored``, and its unit."""
+    """Builds a progress display from a participle, such as ``scored``, and a unit."""
 
     @property
     def model(self) -> Transformer:
@@ -309,7 +309,7 @@ class Evaluation:
         rule = self.recipe.data.sentences
         is_passages = self.options.get("corpus") == INTRINSIC
         if is_passages and rule == "lines":
-            # Passages are prose, whose lines are no sentences.
+            # Passages are prose: their lines are not sentences.
             return "prose"
         return rule
 
@@ -347,19 +347,19 @@ def describe_sources(result: Mapping[str, Any]) -> str:
 
 
 Scores = Mapping[str, Any]
-"""Metrics by name, ``loss`` among them, and the counts that they divide by."""
+"""Metrics by name, including ``loss``, and the counts that they divide by."""
 Effort = Literal["training", "test"]
 """Share of a split that is scored: a part, the same at every evaluation of a run, or all of it."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of a split, and in a test of each item."""
+    """Scores of a split, and in a test the numbers of each item."""
 
     scores: Scores
     items: Items | None
-    """Items from which the metrics of a test follow (``Metric.from_items``). None: none
-    are kept, and nothing can be judged later but the scores themselves."""
+    """Items that determine a test's metrics (``Metric.from_items``). None: not kept, and only the
+    scores can be compared later."""
 
 
 TEXT_OPTIONS = ("path", "corpus", "documents", "text_field")
@@ -370,9 +370,9 @@ class Family(ABC):
     """A kind of objective: building, data, batches, scores, and evaluation."""
 
     metrics: ClassVar[tuple[Metric, ...]]
-    """Measures by which models are compared on the test split; the first decides."""
+    """Metrics to compare models on the test split; the first decides."""
     options: ClassVar[Collection[str]] = TEXT_OPTIONS
-    """Options of ``sublayer evaluate`` with an effect."""
+    """Options of ``sublayer evaluate`` that have an effect."""
 
     @abstractmethod
     def build(
@@ -457,7 +457,7 @@ class Family(ABC):
         """
         if asked.recipe is None:
             raise ConfigError(
-                f"{asked.run} does not belong to a run, whose recipe says how it is scored"
+                f"{asked.run} does not belong to a run, and scoring needs a run's recipe"
             )
         text = asked.read_text(asked.sentence_rule())
         scores = self.score(asked.text_model, text, asked.recipe, "test", ALONE).scores

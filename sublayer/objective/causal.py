@@ -63,13 +63,13 @@ from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 
 _PREFIX = "objective.classifiers."
-"""Before the names of the heads that training alone needs; a model's own names have no prefix."""
+"""Prefix of the names of training-only heads; a model's own names have none."""
 _TRAINED = "trained"
-"""The term of the model's own head where it is trained otherwise than it is reported."""
+"""Term of the model's own head where the trained loss differs from the reported one."""
 
 
 class Causal(Objective):
-    """Cross-entropy of the next tokens, over all positions whose target counts.
+    """Cross-entropy of the next tokens, over all positions with a target that counts.
 
     A term for each predicting block (the last is the model's end) and each token ahead. The next
     token at the model's end, term ``lm``, uses the model's head; every other term has a classifier
@@ -124,7 +124,7 @@ class Causal(Objective):
         """
         config = self.config
         stop = config.auxiliary_stop * steps
-        # Without a division, so that rounding does not move the step at which a block ends.
+        # Without division, so that rounding cannot move the step where a block ends.
         self._active = [layer for layer in self._layers if step * self._n_layers < stop * layer]
         share = 1.0
         if config.auxiliary_reduction == "mean":
@@ -267,12 +267,12 @@ class Counter:
 
 
 _LARGEST_EXPONENT = 709
-"""Of e, beyond which a float is infinite."""
+"""Largest exponent of e with a finite float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Inputs ``ids[start:start + context]``, whose targets at ``ids[first:stop]`` are scored.
+    """Inputs ``ids[start:start + context]`` with scored targets ``ids[first:stop]``.
 
     All three are positions in the text, with ``start < first < stop <= start + context + 1``.
     """
@@ -538,7 +538,7 @@ _SYNTHETIC_WINDOWS = 64
 BITS_PER_BYTE_OF_ITEMS = quotient_of(CausalObjective.evaluated["bits_per_byte"])
 LOSS_OF_ITEMS = quotient_of(CausalObjective.evaluated["loss"])
 WINDOWS = LOSS_OF_ITEMS.table
-"""The name of the table."""
+"""Name of the table of windows."""
 
 
 def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: int) -> Items:

@@ -136,7 +136,7 @@ def states_at(
 ) -> tuple[Float[Tensor, "P D"], Float[Tensor, "N D"], Float[Tensor, ""] | None]:
     """Compute hidden states, without attention across examples, and select those needed.
 
-    Those of the predicted positions and of the first position of every example, in row order, and
+    States of the predicted positions and of the first position of every example, in row order, and
     the auxiliary losses of ``Hidden``.
     """
     assert batch.predicted is not None, "tokens are predicted"
@@ -166,7 +166,7 @@ def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Fl
 
 
 def predicts_negative(logits: Float[Tensor, "N C"]) -> Tensor:
-    """Predict which text pairs are negative, ``[N]``: those with label 1 likelier."""
+    """Predict which text pairs are negative, ``[N]``: label 1 is likelier."""
     n_logits = logits.shape[1]
     if n_logits == 1:
         return logits[:, 0] > 0
@@ -179,10 +179,10 @@ class SyntheticPairs(Synthetic):
 
     context: int
     n_predictions: int
-    """Tokens that are hidden in each row."""
+    """Masked tokens in each row."""
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
-        """Draw a batch of so many rows."""
+        """Draw a batch of ``n_rows`` rows."""
         predicted = np.arange(self.n_predictions)
         examples = [
             Example(
@@ -211,7 +211,7 @@ def pair_settings(
     if objective.masking != "token" and not tokenizer.has_words:
         raise ConfigError(
             f"objective.masking = {objective.masking} needs a tokenizer with word boundaries, "
-            f"which data.tokenizer = {tokenizer.kind} has not: "
+            f"and data.tokenizer = {tokenizer.kind} has none: "
             "use token, or data.tokenizer = unigram or wordpiece"
         )
     check_masking(tokenizer, f"the tokenizer, of kind {tokenizer.kind},")
@@ -249,9 +249,9 @@ def pair_settings(
 _T = TypeVar("_T")
 LOSS_OF_ITEMS = quotient_of(MaskedObjective.evaluated["loss"])
 HIDDEN = LOSS_OF_ITEMS.table
-"""The name of the table of masked tokens; pairs have ``nsp_pairs`` and ``sop_pairs``."""
+"""Name of the table of masked tokens; pairs have ``nsp_pairs`` and ``sop_pairs``."""
 SEED = 0
-"""Of the pairs and masks that are scored: the same for every model."""
+"""Seed of scored pairs and masks, the same for every model."""
 
 
 @dataclass(frozen=True)
@@ -261,11 +261,11 @@ class Scoring:
     context: int
     """Tokens of a row, and of the longest example."""
     batch_sequences: int
-    """Examples that are computed at a time, which changes speed and memory only."""
+    """Examples computed at a time; affects speed and memory only."""
     n_examples: int | None = None
-    """Examples of one pass over a text, or all of it where it has fewer; None: whole passes."""
+    """Most examples, of one pass over a text; None: whole passes."""
     n_pairs: int = 1
-    """Examples that whole passes give at least, where ``n_examples`` is None."""
+    """Fewest examples of whole passes, where ``n_examples`` is None."""
 
 
 class _ScoredBatches:
@@ -330,7 +330,7 @@ class _ScoredBatches:
 
 Task = Literal["nsp", "sop"]
 _NORMAL_QUANTILE = 1.959963984540054
-"""Of 97.5 %."""
+"""Quantile of the normal distribution at 97.5 %."""
 
 
 class PairScore(NamedTuple):
@@ -339,7 +339,7 @@ class PairScore(NamedTuple):
     n_pairs: int
     n_correct: int
     n_independent: int
-    """Pairs of a single pass over the text: they share no sentence with each other."""
+    """Pairs of a single pass over the text: no two share a sentence."""
 
     @property
     def accuracy(self) -> float:
@@ -474,7 +474,7 @@ def score_masked(
     if not n_tokens:
         sources = " and ".join(split.sources)
         raise DataError(
-            f"{sources} gives no token to hide: give a longer text, or fewer objective.spared_ids"
+            f"{sources} gives no token to mask: give a longer text, or fewer objective.spared_ids"
         )
     return {
         "loss": add_up(total for total, _, _ in rows) / n_tokens,
@@ -522,7 +522,7 @@ def encoder_scores(
 
 
 DEFAULT_PAIRS = 2000
-"""Examples that are scored at least, where the option ``pairs`` is not given."""
+"""Fewest scored examples without the option ``pairs``."""
 _SHORT_LABELS = {
     "mlm_accuracy": "MLM",
     "nsp_accuracy": "NSP",
@@ -548,7 +548,7 @@ def _check_documents(recipe: Recipe, texts: DividedTexts) -> None:
         raise DataError(
             f"objective.{needing} pairs sentences of two documents, and the training split has 1 "
             f"of the text's {sum(n_documents.values())}: give more documents, a data.split that "
-            "leaves it two (data.valid_path names a text to validate on), or "
+            "leaves it two (data.valid_path names a validation text), or "
             "objective.sentence=none"
         )
 
@@ -638,7 +638,7 @@ class MaskedFamily(Family):
                 f"objective.sentence = {objective.sentence} needs documents of two sentences or "
                 f"more, and {'all ' if n_documents > 1 else ''}{count(n_documents, 'document')} of "
                 f"the train split have one by data.sentences = {recipe.data.sentences}: divide "
-                "them otherwise (data.sentences, data.documents), or train without "
+                "them differently (data.sentences, data.documents), or train without "
                 "(objective.sentence=none)"
             )
 
@@ -686,7 +686,7 @@ class MaskedFamily(Family):
         assert isinstance(encoder, Encoder), "masked objectives train encoders"
         if asked.options.get("pairs") is not None and "sentence" not in encoder.heads:
             raise ConfigError(
-                f"--pairs counts pairs of texts, and {asked.run} has no head that judges them "
+                f"--pairs counts pairs of texts, but {asked.run} has no head to classify them "
                 "(objective.sentence = none): leave it out"
             )
         text = asked.read_text(asked.sentence_rule())
@@ -745,6 +745,6 @@ class MaskedFamily(Family):
         if "nsp_accuracy" in result and result["documents"] == 1:
             lines.append(
                 "the text is one document: "
-                "what does not come next is from elsewhere in it, not from another"
+                "negative next sentences come from elsewhere in it, not from another"
             )
         return "\n".join(lines)

@@ -63,7 +63,7 @@ class SpanCorruption(TargetLoss):
 
 
 _REMEDY = (
-    "take one that has more (unigram, or a SentencePiece .model, with data.sentinels = "
+    "take a tokenizer with more (unigram, or a SentencePiece .model, with data.sentinels = "
     f"{MOST_USED}; a tokenizer.json of T5's), longer spans, a smaller data.context, or "
     "objective.noise = prefix, which needs none"
 )
@@ -82,8 +82,8 @@ def corruption_rule(
     end_id, pad_id = tokenizer.sep_id, tokenizer.pad_id
     if end_id is None or pad_id is None:
         raise ConfigError(
-            f"the tokenizer, of kind {tokenizer.kind}, has no end of a text or no padding, which "
-            "objective.kind = span needs: give unigram, or a file whose vocabulary has them"
+            f"the tokenizer, of kind {tokenizer.kind}, has no end-of-text or padding token, which "
+            "objective.kind = span needs: give unigram, or a file with both in its vocabulary"
         )
     n_sentinels = objective.row.n_sentinels(objective, raw)
     sentinels = tokenizer.sentinel_ids
@@ -91,7 +91,7 @@ def corruption_rule(
         has = f"{len(sentinels)}" if sentinels else "none"
         raise ConfigError(
             f"objective.noise = {objective.noise} takes up to {n_sentinels} sentinels in pieces of "
-            f"{raw} tokens, and the tokenizer has {has}: {_REMEDY}"
+            f"{raw} tokens, but the tokenizer has {has}: {_REMEDY}"
         )
     return CorruptionRule(
         draw=MASKS[objective.noise],
@@ -108,7 +108,7 @@ def corruption_rule(
 
 LOSS_OF_ITEMS = quotient_of(SpanObjective.evaluated["loss"])
 PIECES = LOSS_OF_ITEMS.table
-"""The name of the table."""
+"""Name of the table of pieces."""
 
 
 def piece_items(split: Split, pieces: ScoredPieces, nats: TargetNats) -> Items:
@@ -236,7 +236,7 @@ class SpanFamily(Family):
         batches = self.batches(recipe, split)
         if isinstance(batches, EpochPieces):
             return batches.n_pieces(0) * recipe.data.context
-        # As many random pieces as disjoint ones.
+        # Random pieces are as many as disjoint ones would be.
         n_pieces = len(split.ids) / batches.rule.raw_length
         return round(n_pieces * recipe.data.context)
 

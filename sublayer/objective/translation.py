@@ -114,7 +114,7 @@ def batch_tokens(recipe: Recipe) -> int:
 
 
 _GROUP = 256
-"""Pairs that are translated together where the number of processes must change nothing."""
+"""Pairs translated together where results must not depend on the number of processes."""
 
 
 def translation_nats(
@@ -219,13 +219,13 @@ def translate_ids_exactly(
 
 LOSS_OF_ITEMS = quotient_of(TranslationObjective.evaluated["loss"])
 PAIRS, LINES, COMPOUND_LINES = LOSS_OF_ITEMS.table, "lines", "compound_lines"
-"""The names of the tables; the last has BLEU with compounds split, where that is scored."""
+"""Names of the tables; the last holds BLEU with compounds split, if scored."""
 
 
 def translation_items(split: Split, nats: TargetNats, counted: Mapping[str, LineCounts]) -> Items:
     """Return nats of stored pairs' targets, and counts of translated lines.
 
-    Pairs with an empty side are lines, but not stored; those that are too long have 0 nats and 0
+    Pairs with an empty side are lines, but not stored; pairs that are too long have 0 nats and 0
     tokens.
     """
     assert split.sentence_starts is not None, "the text was stored as pairs"
@@ -257,10 +257,10 @@ BEAM_OPTIONS = {
     "max_length_ratio": "max_length_ratio",
     "max_length_offset": "max_length_offset",
 }
-"""Options of commands that translate, and the settings of the beam that they give."""
+"""Options of translating commands, with their beam settings."""
 _DEFAULT_SENTENCES = 32
 _FEWEST_WORDS = 3
-"""Words of a reference, in the mean, below which BLEU says little."""
+"""Mean words of a reference below which BLEU says little."""
 _LABELS = {
     "bleu": "BLEU of words",
     "sacrebleu": "BLEU of text",
@@ -311,7 +311,7 @@ def _other(
     settings: BeamSettings,
     tokens: BleuTokenizer,
 ) -> tuple[Lines, bool]:
-    """Return the other system's translations, and whether its words are divided as ours."""
+    """Return the other system's translations, and whether both divide words alike."""
     if against.is_file():
         return Lines(_read_translations(against, len(pairs)), (), ""), False
     # A single checkpoint or imported folder has nothing to average.
@@ -319,7 +319,7 @@ def _other(
     other = load(against, device=asked.model.embedding.weight.device, average=average)
     if not isinstance(other.model, EncoderDecoder):
         raise ConfigError(
-            f"{against} is a {other.model.config.kind}, which translates nothing: "
+            f"{against} is a {other.model.config.kind}, which does not translate: "
             "name a translator, or a file"
         )
     theirs, mine = tokenizer_of(other), tokenizer_of(asked.text_model)
@@ -335,12 +335,14 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
     texts = text_lines(path, n_lines + 1)
     if len(texts) != n_lines:
         amount = count(len(texts), "line") if len(texts) < n_lines else "more lines"
-        raise DataError(f"{path} has {amount}, the split has {n_lines:,}: give one for each line")
+        raise DataError(
+            f"{path} has {amount}, but the split has {n_lines:,}: give one for each line"
+        )
     return texts
 
 
 GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
-"""The search while training continues: a translation not yet learned does not end by itself."""
+"""Search during training: an early model may not end its translations."""
 _LARGEST_EXPONENT = 700.0
 
 
@@ -421,7 +423,7 @@ class TranslationFamily(Family):
     def check_scoring(self, recipe: Recipe) -> None:
         """Raise ConfigError where sacreBLEU lacks the tokenizer of evaluations.
 
-        Notes the signature of the BLEU by which the best checkpoint is selected, if it is.
+        Notes the signature of the BLEU that selects the best checkpoint, if it does.
         """
         chooses = recipe.train.best_by == "bleu"
         asked = own_objective(recipe, TranslationObjective).bleu_tokenizer
@@ -490,7 +492,7 @@ class TranslationFamily(Family):
         options = asked.options
         if recipe is None:
             raise ConfigError(
-                f"{asked.run} does not belong to a run, so it has no text of its own: "
+                f"{asked.run} does not belong to a run, and so has no text: "
                 "use `sublayer translate`"
             )
         tokens = (
@@ -571,17 +573,17 @@ class TranslationFamily(Family):
         ]
         n_words, n_lines = result["reference_words"], result["lines"]
         caveats = {
-            "with compounds split BLEU is inflated: comparable only with what is scored in the "
+            "BLEU with compounds split is inflated: compare it only with scores computed in the "
             "same way": COMPOUNDS in result,
             f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty": (
                 result["too_long"]
             ),
             f"BLEU finds {count(n_words, 'word')} in {count(n_lines, 'reference')}, too few for "
-            "its 4-grams: of text without spaces give --bleu-tokenizer char, or the language's "
+            "its 4-grams: for text without spaces give --bleu-tokenizer char, or the language's "
             "own; chrF reads characters": n_words < _FEWEST_WORDS * n_lines,
             f"empty sources: {result['empty_sources']:,}": result["empty_sources"],
             f"empty references: {result['empty_references']:,}": result["empty_references"],
-            f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
+            f"{count(result['unknown_tokens'], 'token')} of the sources unknown to the "
             "vocabulary": result["unknown_tokens"],
         }
         lines += [line for line, holds in caveats.items() if holds]

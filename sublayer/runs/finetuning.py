@@ -54,7 +54,7 @@ from sublayer.training.world import join_world
 SCORES = "scores.json"
 """File of a fine-tuned run's scores on the development set, in its folder."""
 _LAST_SHARE = 0.1
-"""Share of a run's steps whose mean loss is its last loss."""
+"""Share of a run's steps that its last loss averages."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SeedResult:
 
     @property
     def score(self) -> float:
-        """The mean of the parts' scores."""
+        """Mean of the parts' scores."""
         return statistics.fmean(report.score.value for report in self.reports)
 
     @property
@@ -210,7 +210,7 @@ class HandedIn:
     suite: str
     submission: Submission
     sets: tuple[tuple[Answers, tuple[Path, ...]], ...]
-    """Runs; several are an ensemble, none is the majority's answer."""
+    """Each set with its runs; several runs form an ensemble, none means the majority's answer."""
 
 
 def submit(
@@ -222,9 +222,9 @@ def submit(
     batch: int | None = None,
     device: torch.device | str = "cpu",
 ) -> HandedIn:
-    """Answer the test sets of a suite by runs, and write the submission into a new folder.
+    """Answer the test sets of a suite with runs, and write the submission into a new folder.
 
-    Runs of one task are an ensemble, whose answers are averaged. Sets without a run get the
+    Runs of one task form an ensemble, and their answers are averaged. Sets without a run get the
     majority's answer, from their training parts in ``data``, or as published. By default, ``suite``
     follows from the runs' tasks, and ``data`` is the folder of the first run's training data.
 
@@ -232,7 +232,7 @@ def submit(
     task in different ways, or if ``out`` exists; DataError if a run's set is missing or incomplete.
     """
     if out.exists():
-        raise ConfigError(f"{out} exists: name a folder that does not")
+        raise ConfigError(f"{out} exists: name a new folder")
     specs = dict(zip(runs, find_members(runs), strict=True))
     answered = dict.fromkeys(task.suite for spec in specs.values() for task in spec.tasks)
     suites = [name for name in answered if name in SUBMITTED] if suite is None else [suite]
@@ -241,14 +241,16 @@ def submit(
     if not suites or suite not in (None, *SUBMITTED):
         titles = ", ".join(task.title for spec in specs.values() for task in spec.tasks)
         named = titles if suite is None else f"--suite {suite:.40}"
-        raise ConfigError(f"nobody takes predictions for {named}: there are {', '.join(SUBMITTED)}")
+        raise ConfigError(
+            f"no publisher takes predictions for {named}: choose {', '.join(SUBMITTED)}"
+        )
     chosen = suites[0]
     by_task: dict[str, tuple[Path, ...]] = {}
     for run, spec in specs.items():
         names = [task.name for task in spec.tasks if task.suite == chosen]
         if not names:
             titles = ", ".join(task.title for task in spec.tasks)
-            raise ConfigError(f"{run} answers {titles}, which {chosen} does not ask: leave it out")
+            raise ConfigError(f"{run} answers {titles}, which is not in {chosen}: leave it out")
         for name in names:
             by_task[name] = (*by_task.get(name, ()), run)
     for name, members in by_task.items():
@@ -319,6 +321,6 @@ def _found(task: Task, split: str, folder: str | None, run: Path) -> tuple[Path,
     if split not in files:
         raise DataError(
             f"{folder or 'the cache'} has no {split} set of {task.title}, which {run} answers: "
-            "name the folder that has (--data)"
+            "name a folder with it (--data)"
         )
     return files[split]

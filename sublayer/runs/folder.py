@@ -55,7 +55,7 @@ _CHECKPOINTS = "checkpoints"
 def folders_named(name: str) -> Iterator[Path]:
     """Yield ``runs/name``, ``runs/name.2``, ``runs/name.3`` and so on, existing or not.
 
-    With a dot, for ``gpt-2`` would be a model's name.
+    With a dot, since ``gpt-2`` would be a model's name.
     """
     return _numbered(name, ".")
 
@@ -73,8 +73,8 @@ def free_folder(name: str) -> Path:
 def chosen_folder(out: Path | None, loaded: LoadedRecipe, *, resume: bool) -> Path:
     """Return the folder of a run: ``out``, or without it ``default_folder``.
 
-    Raises ConfigError without a run to resume. Under a launcher, whose first command equals later
-    ones, the run begins there, with a message.
+    Raises ConfigError without a run to resume. Under a launcher, which repeats its first command,
+    the run begins there, with a message.
     """
     folder = out or default_folder(loaded, resume=resume)
     runs = (folder, *folder.glob("seed-*"))
@@ -82,19 +82,20 @@ def chosen_folder(out: Path | None, loaded: LoadedRecipe, *, resume: bool) -> Pa
         return folder
     if not os.path.lexists(folder) and not is_launched():
         raise ConfigError(
-            f"there is no run {folder} to resume: leave out --resume to begin one, or name the "
-            "folder of yours, which `sublayer runs` lists"
+            f"there is no run {folder} to resume: leave out --resume to begin one, or name your "
+            "run's folder, as listed by `sublayer runs`"
         )
     if is_first_launched():
-        note(f"{folder} holds no run that could be resumed: one begins there, at step 0")
+        note(f"{folder} holds no run to resume: a new one begins there, at step 0")
     return folder
 
 
 def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
     """Return the default folder of a run.
 
-    A free one; to resume, the run that the recipe was read from, or else the last one of a recipe
-    of its name, by any version. Raises ConfigError for several processes, which would not agree.
+    A free folder; to resume, the run that the recipe was read from, or else the last run of a
+    recipe of its name, by any version. Raises ConfigError for several processes, which would not
+    agree.
     """
     if resume and loaded.run is not None:
         return loaded.run
@@ -149,7 +150,7 @@ class RunFolder:
         if not self.has_recipe():
             if self._is_occupied():
                 raise CheckpointError(
-                    f"{self.path} is not a run, it has no recipe.toml: give another --out"
+                    f"{self.path} is not a run, as it has no recipe.toml: give another --out"
                 )
             return
         # As a base of another run, a recipe has only the values given: derived ones are left out.
@@ -193,7 +194,7 @@ class RunFolder:
         originals = [path for path in saved if path.is_dir()]
         if not any(is_copy(target, original) for original in originals):
             raise ConfigError(
-                f"{target} is in the way, it is not of this run: move it, or give another --out"
+                f"{target} does not belong to this run: move it, or give another --out"
             )
 
     def has_recipe(self) -> bool:
@@ -326,12 +327,12 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
     if position_scheme(model).has_rows and context > (learned or context):
         raise ConfigError(
             f"data.context = {context} is longer than the {learned} positions that {start.run} has "
-            f"learned, and no others can be added: {_remedy(loaded, start, [], command)}"
+            f"learned, and none can be added: {_remedy(loaded, start, [], command)}"
         )
 
 
 def _n_parameters(model: ModelConfig) -> int:
-    # Both have the start's tokenizer and its positions, which therefore do not count as
+    # Both models get the start's tokenizer and positions, which therefore do not count as
     # differences.
     rows, positions = model.vocab_size or model.vocab_multiple, model.max_len or 2
     resolved = resolve_model(model, vocab_size=rows, context=positions)
@@ -339,16 +340,16 @@ def _n_parameters(model: ModelConfig) -> int:
 
 
 def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str) -> str:
-    """Word the remedy: the command line's settings without those that do not fit."""
+    """Word the remedy: the command line without the settings that do not fit."""
     keys = [f"model.{name}" for name in fields]
     if loaded.recipe.data.context > (start.model.max_len or loaded.recipe.data.context):
         keys.append("data.context")
     *_, last = loaded.layers
     below = loaded.layers[-2].origin if len(loaded.layers) > 1 else ""
     is_told = last.origin == "command line" and any(key in last.values for key in keys)
-    # With a preset the words also name tasks and folders, which are in no layer.
+    # With a preset the command also names tasks and folders, which no layer holds.
     if not is_told or below.startswith("preset "):
-        return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
+        return f"leave out {' and '.join(keys)}, which keeps the values of {start.run}"
     source = below.partition(" ")[2] if below else loaded.name
     settings = {key: value for key, value in last.values.items() if key not in keys}
     for key, name in zip(keys, fields, strict=False):

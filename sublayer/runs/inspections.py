@@ -84,7 +84,7 @@ def inspect_layers(
     model = text_model.model
     if len(model.stacks) > 1:
         raise ConfigError(
-            f"{run} is an {model.config.kind}, whose blocks read two texts: "
+            f"{run} is an {model.config.kind}, and its decoder's blocks read two texts: "
             "name a decoder or an encoder, or inspect splitting"
         )
     recipe = recipe_of(run)
@@ -178,7 +178,7 @@ def sample_stacks(
             return (_lines(text_model, reading.path, reading.max_tokens),), (reading.path,)
         if kind == "translation":
             split = own_split(run, recipe, text_model, "valid")
-            assert recipe is not None, "a split of its own belongs to a run"
+            assert recipe is not None, "a run's own split needs a recipe"
             batches = scoring_batches(recipe, split)
             return spread_pairs(batches, max_tokens=reading.max_tokens), split.sources
     text = reading.read_text(run, text_model, recipe)
@@ -187,7 +187,7 @@ def sample_stacks(
         # Outside a run pieces are corrupted as in T5's training.
         objective = SpanObjective() if recipe is None else recipe.objective
         assert isinstance(objective, SpanObjective), "the row is of span corruption"
-        assert isinstance(model, EncoderDecoder), "decoders fill no gaps"
+        assert isinstance(model, EncoderDecoder), "only encoder-decoders fill gaps"
         pieces = scored_pieces(
             model,
             text,
@@ -211,6 +211,6 @@ def _lines(text_model: TextModel, path: str, max_tokens: int) -> Sample:
     kept = [np.append(row, tokenizer.sep_id) for row in rows if 0 < len(row) < longest]
     if not kept:
         raise DataError(
-            f"{path} has no line of 1 to {longest - 1:,} tokens, of which a sample could be taken"
+            f"{path} has no line of 1 to {longest - 1:,} tokens to sample: give other lines"
         )
     return spread_rows(kept, pad_id=tokenizer.pad_id, max_tokens=max_tokens)

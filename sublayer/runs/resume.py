@@ -121,8 +121,8 @@ def read_began(folder: Path) -> Began | None:
         return None
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}: bring it back, or remove it, and only what the record and the checkpoint "
-            "know is compared"
+            f"{error}: restore it, or remove it to compare only what the record and the checkpoint "
+            "hold"
         ) from None
 
 
@@ -176,8 +176,8 @@ def check_inputs(
         return _check_earlier(folder, recipe, data, way_on)
     if began.format != FORMAT:
         raise ConfigError(
-            f"{folder} was begun by a version of sublayer that trains by other rules (format "
-            f"{began.format}, this is {FORMAT}): resume it with that version, or {way_on}"
+            f"{folder} was begun by a version of sublayer that trains differently (format "
+            f"{began.format}, not {FORMAT}): resume it with that version, or {way_on}"
         )
     origin = str(folder / INPUTS)
     fixed = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin).model_dump()
@@ -186,8 +186,8 @@ def check_inputs(
             is_length = table == "train" and name in (*LENGTHS, "keep_steps")
             if not is_length and value != fixed[table].get(name):
                 raise ConfigError(
-                    f"{folder} began with {table}.{name} = {show(fixed[table].get(name))}, and "
-                    f"its recipe.toml says {show(value)}: write it back, or {way_on}"
+                    f"{folder} began with {table}.{name} = {show(fixed[table].get(name))}, but "
+                    f"its recipe.toml now has {show(value)}: restore it, or {way_on}"
                 )
     before, now = began.inputs, list_inputs(recipe, data, pretrained)
     notes = []
@@ -196,8 +196,8 @@ def check_inputs(
         before, now = ([asset for asset in some if asset.name != _START] for some in (before, now))
         if pretrained is not None:
             notes.append(
-                f"init.run = {show(recipe.init.run)} has other weights now than {folder} began "
-                "with; its checkpoint's are trained on"
+                f"init.run = {show(recipe.init.run)} has other weights now than when {folder} "
+                "began; training continues from its checkpoint's"
             )
     check_same_inputs(str(folder), recipe, before, now, way_on)
     return notes
@@ -239,7 +239,7 @@ def check_same_inputs(
     beside = f" (also: {', '.join(rest)})" if rest else ""
     raise DataError(
         f"{what} began with other data: {_label(first, recipe)} was {values.get(first, 'none')} "
-        f"and is {others.get(first, 'none')}{beside}: bring back what it was, or {way_on}"
+        f"and is now {others.get(first, 'none')}{beside}: restore it, or {way_on}"
     )
 
 
@@ -247,7 +247,7 @@ def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> lis
     """Compare inputs kept by earlier versions: checksums of a record, a checkpoint's tokenizer."""
     record = read_record(folder)
     if record is None and (lengthened := sorted(folder.glob("record-step-*.json"))):
-        # A record that an earlier version was lengthening when interrupted.
+        # The record of a run whose lengthening by an earlier version was interrupted.
         record = check_record(read_json_object(lengthened[-1], CheckpointError), lengthened[-1])
     sizes: Mapping[str, Any] = {"checksums": {}} if record is None else record["data"]
     known = dict(sizes["checksums"])
@@ -259,7 +259,7 @@ def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> lis
     others = [name for name in data.checksums if name not in known]
     return [
         f"{folder} was begun by an earlier version, which kept no {INPUTS}: "
-        f"{', '.join([*others, 'recipe'])} could not be compared with what it began with"
+        f"{', '.join([*others, 'recipe'])} could not be compared with the start"
     ]
 
 
@@ -297,7 +297,7 @@ _STEPS, _PACE = "train.steps", "pace"
 
 class _Entry(Typed):
     at_step: Count
-    """Its newest checkpoint then: the step of continuation."""
+    """Step of its newest checkpoint then, from which it continues."""
     from_steps: Count
     to_steps: Count
     by: str = ""
@@ -343,10 +343,9 @@ def has_other_length(before: Recipe, given: Recipe) -> bool:
 def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
     """Give a run the length of ``given``, in its recipe, and describe the rest of training.
 
-    Silent if it has that length. Minutes are for the complete run, converted by its measured step
-    time; ``train.keep_steps`` may name further future steps. Remains of a kill meanwhile are
-    removed: the record and the model of the shorter run. Raises ConfigError for a length that is
-    not longer.
+    Silent if it already has that length. Minutes are for the complete run, converted by its
+    measured step time; ``train.keep_steps`` may name further future steps. What an interruption may
+    have left is removed: the record and the model of the shorter run.
     """
     run, path = folder.path, folder.path / RECIPE
     if has_other_length(load_recipe(run).recipe, given):
@@ -359,8 +358,8 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
             ]
             length = named[0] if named else "a recipe without a length"
             raise ConfigError(
-                f"{run} has {count(before, 'step')}, and {length} is no more: give more, or leave "
-                "it out"
+                f"{run} has {count(before, 'step')}, and {length} is not longer: give more, or "
+                "leave it out"
             )
         saved = saved_steps(run / CHECKPOINTS)
         change = Replanned(saved[-1] if saved else 0, before, steps)
@@ -368,13 +367,13 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
         kept, now = recipe.train.keep_steps, given.train.keep_steps
         if not set(kept) <= set(now):
             raise ConfigError(
-                f"{run} was started with train.keep_steps = {show(kept)}, not {show(now)}: a "
-                "longer run may keep more steps, and keeps those"
+                f"{run} was started with train.keep_steps = {show(kept)}, not {show(now)}: "
+                "keep those, and add further ones if needed"
             )
         over = [step for step in now if step not in kept and step <= change.at_step]
         if over:
             raise ConfigError(
-                f"train.keep_steps names step {over[0]}, which {run} has passed, and it continues "
+                f"train.keep_steps names step {over[0]}, but {run} is past it and continues "
                 f"from step {change.at_step}: leave it out"
             )
         fields = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
@@ -405,7 +404,7 @@ def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> b
     if has_stopped:
         raise ConfigError(
             f"{run} ended early, at step {record['step']}, as train.patience = "
-            f"{before.train.patience} says, and no length changes that: {from_weights}"
+            f"{before.train.patience} says, whatever its length: {from_weights}"
         )
     if not saved_steps(run / CHECKPOINTS):
         raise ConfigError(f"{run} has no checkpoint to continue from: {from_weights}")
@@ -451,9 +450,7 @@ def _steps(run: Path, given: Recipe, data: Data) -> int:
     assert given.train.minutes is not None, "only minutes leave the steps to a measurement"
     saved = saved_steps(run / CHECKPOINTS)
     if not saved:
-        raise ConfigError(
-            f"{run} has no checkpoint that says how long its steps take: give train.steps"
-        )
+        raise ConfigError(f"{run} has no checkpoint with the time of its steps: give train.steps")
     try:
         state = read_state(checkpoint_path(run / CHECKPOINTS, saved[-1]))
     except CheckpointError as error:

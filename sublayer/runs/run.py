@@ -96,7 +96,7 @@ def train_run(
     setup = Place(chosen, world)
     folder = RunFolder(out)
     shown = progress or (ShownProgress() if world.is_main else SilentProgress())
-    with naming_lost(f"what {out} has as a checkpoint is kept"), ExitStack() as stack:
+    with naming_lost(f"the checkpoints in {out} are kept"), ExitStack() as stack:
         world.by_first(lambda: stack.enter_context(folder.held()))
         check_agreement(world, loaded.recipe, out)
         if not resume:
@@ -238,7 +238,7 @@ def _train(
     with progress:
         checkpoint = snapshots.newest(note)
         name = "" if checkpoint is None else checkpoint.name
-        remedy = "give a folder that all nodes see alike, then --resume"
+        remedy = "give a folder shared by all nodes, then --resume"
         check_same(world, name, "another newest checkpoint", remedy)
         # A checkpoint replaces the starting weights.
         for text in session.start_notes if checkpoint is None else ():
@@ -253,9 +253,9 @@ def _train(
             if n_tokens != state.tokens:
                 raise ConfigError(
                     f"{folder.path} has read {state.tokens:,} tokens in "
-                    f"{count(state.step, 'step')}, of other examples than its train.batch_tokens "
-                    "gives now, which fills rows: start a new run from its weights with "
-                    f"init.run={folder.path}"
+                    f"{count(state.step, 'step')}, in other batches than its train.batch_tokens "
+                    "forms in this version, which fills rows: start a new run from its weights "
+                    f"with init.run={folder.path}"
                 )
         if is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):

@@ -51,10 +51,10 @@ from sublayer.training.warm_start import StartModel, freeze, note_training_only,
 from sublayer.training.world import World
 
 _UNKNOWN_SHARE = 1e-3
-"""Share of unknown tokens in the train split above which they are not only rare characters."""
+"""Share of unknown tokens in the train split that cannot be rare characters alone."""
 _CHUNK = 1 << 24
 _MOST_NAMED = 3
-"""Files of a folder named in a warning."""
+"""Most files of a folder named in a warning."""
 
 
 def _files(data: DataConfig) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _files(data: DataConfig) -> Iterator[str]:
         if left_out:
             first = ", ".join(path.name for path in left_out[:_MOST_NAMED])
             more = f" and {len(left_out) - _MOST_NAMED:,} more" if left_out[_MOST_NAMED:] else ""
-            yield f"left out of {entry}, for they hold no text: {first}{more}"
+            yield f"left out of {entry}, as they hold no text: {first}{more}"
         others += describe_files(entry, seeks_records=is_as_it_is)
     yield from others
 
@@ -92,8 +92,8 @@ def _tasks(data: Data) -> Iterator[str]:
         if part.published == trained[part.task.name]:
             missing = "development set" if part.published == "train" else "training part"
             yield (
-                f"there is no {missing} of {part.task.title}: {count(len(part.encoded), 'row')} of "
-                f"{part.published} are left out of training, to be scored in the end"
+                f"{part.task.title} has no {missing}: {count(len(part.encoded), 'row')} of "
+                f"{part.published} are held out of training, to be scored in the end"
             )
         elif part.published.startswith("test") and part.task.dev_splits:
             yield f"{part.task.title} is scored on {part.published}, the published test set"
@@ -127,7 +127,7 @@ class Session:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of the metrics of ``evaluate``, the loss first if there is one."""
+        """Names of the metrics of ``evaluate``, the loss first if there is one."""
         scored = self.recipe.objective.evaluations(self.recipe.data)
         return (
             *(() if self.data.valid is None else scored),
@@ -137,7 +137,7 @@ class Session:
 
     @property
     def task_scores(self) -> tuple[str, ...]:
-        """The names of the scores of each task of a mixture; empty elsewhere."""
+        """Names of the scores of each task of a mixture; empty elsewhere."""
         if self.recipe.objective.text != "tasks":
             return ()
         return tuple(name for name in self.metrics if name.endswith("/score"))
@@ -150,8 +150,8 @@ class Session:
         asked_size, n_ids = recipe.data.vocab_size, data.tokenizer.vocab_size
         if recipe.init.run is None and asked_size is not None and n_ids < asked_size:
             yield (
-                f"data.vocab_size = {asked_size}, of which the training text fills {n_ids:,}: the "
-                "model has those"
+                f"data.vocab_size = {asked_size}, but the training text yields only {n_ids:,} "
+                "tokens, which the model has"
             )
         for name, sizes in data.sizes().items():
             n = sizes.get("empty_documents")
@@ -189,7 +189,7 @@ class Session:
                     )
         shard, n_processes = recipe.train.shard, self.place.world.size
         if shard != "none" and n_processes == 1:
-            yield f"train.shard = {shard} divides nothing: there is one process"
+            yield f"train.shard = {shard} has no effect on a single process"
         optimizer, steps = recipe.optimizer, recipe.train.steps
         warmup = optimizer.warmup_steps or 0
         if 2 * warmup > steps and optimizer.warmup != "constant":
@@ -243,8 +243,8 @@ def prepare_data(
     data = family_of(recipe.objective).prepare(recipe, tokenizer or pretrained.tokenizer)
     if data.valid is None and recipe.train.best_by != "last":
         raise ConfigError(
-            f"train.best_by = {recipe.train.best_by} needs a validation split, and nothing is held "
-            "out for one: give train.best_by = last"
+            f"train.best_by = {recipe.train.best_by} needs a validation split, and there is none: "
+            "give train.best_by = last"
         )
     family_of(recipe.objective).check_text(recipe, data.train)
     return data
@@ -419,13 +419,13 @@ def resolve_run(
     world = setup.world
     if train.compile and setup.device.type == "cpu":
         raise ConfigError(
-            "train.compile = true gains nothing on a CPU, where its first step takes 20 s: "
+            "train.compile = true gains nothing on a CPU, and its first step takes 20 s there: "
             "leave it out"
         )
     if train.patience is not None and data.valid is None:
         raise ConfigError(
-            f"train.patience = {train.patience} waits for a better evaluation, and data.split = "
-            f"{given.data.split} leaves nothing to validate on: leave it out, or give another split"
+            f"train.patience = {train.patience} waits for a better evaluation, but data.split = "
+            f"{given.data.split} has no validation part: leave it out, or give another split"
         )
     threads = run_threads(train, cores() // world.size)
     torch.set_num_threads(threads)

@@ -46,14 +46,13 @@ def own_split(
         data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model), trains=False)
         split = getattr(data, name)
     if path is None or split is None:
-        raise ConfigError(f"{run} has no {name} split of a text of its own: give one (--path)")
+        raise ConfigError(f"{run} has no {name} split of its own text: give a text (--path)")
     record = read_record(path.parent)
     # An unfinished run has no record to compare with.
     recorded = None if record is None else record["data"]["checksums"].get(name)
     if recorded not in (None, split.store.sha256):
         raise DataError(
-            f"the text of {run} is no longer what it was trained with: "
-            "restore it, or give it by --path"
+            f"the text of {run} has changed since training: restore it, or give it by --path"
         )
     small = describe_small_test(data) if name == "test" else None
     if small:
@@ -63,9 +62,7 @@ def own_split(
 
 def _tokenizer_of(run: Path, model: TextModel) -> "Tokenizer":
     if model.tokenizer is None:
-        raise CheckpointError(
-            f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
-        )
+        raise CheckpointError(f"{run} has no tokenizer.json, which encodes its text")
     return model.tokenizer
 
 
@@ -146,14 +143,14 @@ class ScoredText:
         is_split = self.split is not None or self.corpus not in (None, INTRINSIC)
         if self.path is not None and is_split:
             superfluous = "--split" if self.split else "--corpus"
-            raise ConfigError(f"--path scores all of a text: leave out {superfluous}")
+            raise ConfigError(f"--path scores the whole text: leave out {superfluous}")
         if self.path is not None and self.corpus is None:
             return
         for name, value in (("--documents", self.documents), ("--text-field", self.text_field)):
             if value is not None:
                 raise ConfigError(
-                    f"{name} says how the text of --path is read: give a --path alone, or leave it "
-                    "out"
+                    f"{name} applies only to --path without --corpus: give such a --path, or "
+                    "leave it out"
                 )
 
     def read_own(self, model: TextModel, recipe: "Recipe | None") -> "Split":
@@ -163,7 +160,8 @@ class ScoredText:
     def read(self, model: TextModel, recipe: "Recipe | None", sentences: SentenceRule) -> "Split":
         """Read the text, cut into sentences by a rule unless it is the run's.
 
-        Options default to those of the run's text. Raises as ``own_split`` and ``other_text`` do.
+        Options default to the settings of the run's text. Raises as ``own_split`` and
+        ``other_text`` do.
         """
         if self.path is None and self.corpus is None:
             return self.read_own(model, recipe)

@@ -279,7 +279,7 @@ def test_layers_of_an_lstm_are_measured_and_not_split(sublayer, trained, tmp_pat
     words += ("train.steps=2", "train.batch_sequences=4", "train.threads=1", f"data.path={text}")
     assert sublayer("train", "gpt", *words, "--out", run).code == 0
     assert len(inspected(sublayer, "layers", run)["layers"]) == 2
-    for what, why in (("splitting", "whose layers replace"), ("paths", "which has no sub-layers")):
+    for what, why in (("splitting", "its layers replace"), ("paths", "which has no sub-layers")):
         assert f"is an LSTM, {why}" in sublayer("inspect", what, run).refusal()
     words = ("generate", run, "--prompt", "The cat sat on the mat. " * 3, "--seed", 1)
     longer, shorter = (sublayer(*words, "--tokens", n).out for n in (70, 40))

@@ -86,7 +86,7 @@ def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
     assert not found[0].values[1].any() and len(describe_unread(found, "line")) == 2
     for call, message in (
         (lambda: decoder.embed(["the"], pool="first"), "sees none of the others"),
-        (lambda: decoder.fill("the [MASK]"), "fills no masks"),
+        (lambda: decoder.fill("the [MASK]"), "cannot fill masks"),
         (lambda: encoder.fill("the cat"), "write \\[MASK\\]"),
         (lambda: encoder.fill("[MASK] " * 20), "shorten it"),
         (lambda: encoder.embed("the cat"), "give a list"),

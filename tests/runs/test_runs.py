@@ -175,12 +175,12 @@ def npz(**arrays):
     (npz(a=np.ones(2)), "has no header"), (npz(header=np.ones(2)), "is not JSON"),
     (npz(header=np.array([{}], dtype=object)), "is damaged"), (file_of()[:200], "is damaged"),
     (npz(header=np.array("{}"), text=np.array("a")), "'text' is no array of finite numbers"),
-    (file_of(version=2), "version 2"), (file_of({"x\ny": np.ones(2)}), "of no table"),
+    (file_of(version=2), "version 2"), (file_of({"x\ny": np.ones(2)}), "belongs to no table"),
     (file_of({"w/nats": np.array([1.0, np.nan])}), "is no array of finite numbers"),
-    (file_of({"w/nats": np.ones((2, 1, 1))}), "not those of its header"),
-    (file_of(columns=["nats", "tokens"]), "not those of its header"),
-    (file_of({"w/documents": np.array([-1, 0])}), "not those of its header"),
-    (file_of({"w/documents": np.ones(2)}), "not those of its header"),
+    (file_of({"w/nats": np.ones((2, 1, 1))}), "do not match its header"),
+    (file_of(columns=["nats", "tokens"]), "do not match its header"),
+    (file_of({"w/documents": np.array([-1, 0])}), "do not match its header"),
+    (file_of({"w/documents": np.ones(2)}), "do not match its header"),
 ], ids=range(16))  # fmt: skip
 def test_hostile_files_are_refused_in_a_line(tmp_path, data, said):
     (tmp_path / ITEMS).write_bytes(data)

@@ -159,7 +159,7 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
     "text.txt is not a folder": TASK + 'finetune = "text.txt/runs"',
     "the words 'a' and 'a' cannot be compared": PROBE + 'words = ["a", " a"]',
     "cola has a reference, but is": PROBE + "references = { cola = 0.5 }",
-    "the reference 93 of sst2 is no share": PROBE + "references = { sst2 = 93 }",
+    "the reference 93 of sst2 is not in": PROBE + "references = { sst2 = 93 }",
 }.items())  # fmt: skip
 def test_a_mistake_is_refused_before_anything_is_computed(message, suite, evaluate, monkeypatch):
     monkeypatch.delattr(computing, "_measured")

@@ -181,7 +181,7 @@ def _asked(answer):
 @pytest.mark.parametrize("columns, name, content, message", [
     (_REVIEW, "a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
     (_REVIEW, "a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
-    (_REVIEW, "a.csv", "review,stars\na,x\nb,y\nc,z\n", "another label in each of 3 rows"),
+    (_REVIEW, "a.csv", "review,stars\na,x\nb,y\nc,z\n", "a different label in each of 3 rows"),
     (_REVIEW, "a.csv", "review,stars\na,3\nb,nan\nc,2\n", "'nan' among them"),
     (_REVIEW, "a.xlsx", CSV, "a.xlsx"), ({"text": "review", "target": "stars"}, "a.jsonl",
      [{"review": "a", "stars": [3]}], "a.jsonl:1: stars is [3], neither a text nor a list"),

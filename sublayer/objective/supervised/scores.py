@@ -356,7 +356,7 @@ def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
             known = np.where(np.isfinite(influences), influences, 0.0)
             columns[name or SCORE] = known / len(known)
         tables[report.name] = ItemTable(
-            unit=f"{report.task.title}: an example, or a group of examples",
+            unit=f"{report.task.title}: an example, or those of one group",
             digest=digest.hexdigest(),
             columns=columns,
             documents=None,
