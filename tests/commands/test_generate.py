@@ -121,7 +121,7 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
 
 @pytest.mark.parametrize("prompt, options, message", [
     ("The cat", "", "has no gap"), ("A <extra_id_1>", "", "number gaps in their order"),
-    (" a ".join(f"<extra_id_{k}>" for k in range(13)), "", "13 gaps, and the model's tokenizer"),
+    (" a ".join(f"<extra_id_{k}>" for k in range(13)), "", "13 gaps, but the model's tokenizer"),
     ("The <extra_id_0> \N{CJK UNIFIED IDEOGRAPH-6F22}", "", "which is unknown to"),
     ("the " * 40 + PROMPT, "", "more than the model's context of 32: shorten"),
     (PROMPT, "--tokens 5000", "--tokens 5000 exceeds the"),

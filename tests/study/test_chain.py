@@ -233,7 +233,7 @@ def test_a_full_disk_and_missing_files_are_named_first(tmp_path, monkeypatch, ca
         assert cli.main(words(path, "--out", str(tmp_path / "full"))) == 2
     assert "the models of all runs take" in capsys.readouterr().err
     assert not list(tmp_path.glob("full/stages/*"))
-    for gone, message in (("SST-2", "has no files of SST-2"), ("", "is no folder")):
+    for gone, message in (("SST-2", "has no files of SST-2"), ("", "is not a folder")):
         (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
         assert cli.main(words(path, "--out", str(out))) == 2
         error = capsys.readouterr().err
