@@ -392,7 +392,9 @@ def missing_column(
     """
     names = list(there)
     wanted = " or ".join(map(repr, known))
-    message = f"{where} has no column {wanted}, only {named(names)}{nearest_hint(known[0], names)}"
+    message = (
+        f"{where} has no column {wanted}: it has {named(names)}{nearest_hint(known[0], names)}"
+    )
     is_table = isinstance(where, Path) and suffix_of(where) in (".csv", ".tsv")
     looks_like_values = any(
         len(name) > _LONGEST_NAME

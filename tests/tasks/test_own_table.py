@@ -57,7 +57,7 @@ def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
     ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"),
     ("a.parquet", b"PAR1", "a.parquet is not a whole Parquet file (Parquet f"),
     *((f"a.csv{each}", b"BZh9 no archive", "damaged") for each in (".bz2", ".xz", ".zip")),
-    ("a.xlsx", b"PK\3\4", "no whole .xlsx"), ("a.xls", b"", "save it as "),
+    ("a.xlsx", b"PK\3\4", "not a complete .xlsx"), ("a.xls", b"", "save it as "),
 ])  # fmt: skip
 def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, content, place):
     with pytest.raises(DataError) as caught:
@@ -179,7 +179,7 @@ def _asked(answer):
 
 
 @pytest.mark.parametrize("columns, name, content, message", [
-    (_REVIEW, "a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
+    (_REVIEW, "a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, and all are left out"),
     (_REVIEW, "a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
     (_REVIEW, "a.csv", "review,stars\na,x\nb,y\nc,z\n", "a different label in each of 3 rows"),
     (_REVIEW, "a.csv", "review,stars\na,3\nb,nan\nc,2\n", "'nan' among them"),
@@ -194,10 +194,10 @@ def _asked(answer):
     (_ASKED, "a.jsonl", _asked(3), "a.jsonl:1: "),
     (_ASKED, "a.jsonl", _asked({"text": ["at"], "answer_start": []}), "a.jsonl:1: "),
     ({**_ASKED, "answer_start": "at"}, "a.jsonl", _asked("at"),
-     "begins at '9th', which is no whole"),
+     "start '9th' is not a whole number"),
     ({**_STORY, "is_number": True}, "a.csv", CSV, "exclude each other"),
     ({**_REVIEW, "answer_start": "c"}, "a.csv", CSV, "answer_start"),
-    ({**_REVIEW, "answer": "c"}, "a.csv", CSV, "exclude each other"),
+    ({**_REVIEW, "answer": "c"}, "a.csv", CSV, "different kinds of task"),
 ])  # fmt: skip
 def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, content, message):
     with pytest.raises((ConfigError, DataError)) as refused:
@@ -225,7 +225,9 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     asked = read_rows(OwnTable(path, "review"), task, "test", (path,))
     assert (labels(found), labels(asked)) == ([1], [None])
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": "yy"}])
-    with pytest.raises(DataError, match=r"validation\.jsonl:1: 'yy' is not among the labels "):
+    with pytest.raises(
+        DataError, match=r"validation\.jsonl:1: 'yy' is not a label of the training rows"
+    ):
         read_table(table)
     write(tmp_path / "reviews_train.csv", "review,stars\na,1.0\nb,0.0\nc,1.0\n")
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": 1}])

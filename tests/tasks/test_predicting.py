@@ -224,7 +224,7 @@ SPEC = TaskSpec((TASKS["rte"], TASKS["squad2"]), "pair", 64, columns=COLUMNS)
     ({}, {"fields": ["premise", "other"]}, "fields"),
     ({}, {"kind": "choice", "labels": []}, "kind"), ({}, {"is_symmetric": True}, "is_symmetric"),
     ({}, {"has_unanswerable": True}, "has_unanswerable"),
-    ({}, {"name": "own"}, "no task own"), ({}, {"metrics": ["accuracy", "x"]}, "metrics are x"),
+    ({}, {"name": "own"}, "no task own"), ({}, {"metrics": ["accuracy", "x"]}, "unknown ones: x"),
 ])  # fmt: skip
 def test_a_saved_description_is_read_and_a_damaged_one_refused(changes, of_task, field):
     content = json.loads(json.dumps(SPEC.to_json()))
@@ -235,7 +235,7 @@ def test_a_saved_description_is_read_and_a_damaged_one_refused(changes, of_task,
     with pytest.raises(CheckpointError, match=rf"task\.json.* .*{field}"):
         read_spec({**content, "columns": columns, **changes}, "task.json")
     del content["context"]
-    with pytest.raises(CheckpointError, match=r"task\.json is damaged: it has no context"):
+    with pytest.raises(CheckpointError, match=r"task\.json is damaged: it lacks context"):
         read_spec(content, "task.json")
 
 
@@ -316,7 +316,7 @@ def test_tables_are_read_by_their_header_and_keep_their_columns(tmp_path):
     path = write(tmp_path / "RTE" / "test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
     assert len(list(_asked("rte", tmp_path).rows)) == 1
     path.rename(path.with_name("dev.tsv"))
-    with pytest.raises(DataError, match="has dev of RTE, and not one test set"):
+    with pytest.raises(DataError, match="has dev of RTE, not one test set"):
         _asked("rte", tmp_path)
 
 

@@ -33,7 +33,7 @@ def test_parts_of_a_split_are_read_in_order_and_a_missing_one_is_named(tmp_path)
     found = read("sst2", tmp_path, "train")
     assert (texts(found), ids(found)) == ([["0"], ["1"], ["2"]], ["0", "1", "2"])
     paths[1].unlink()
-    with pytest.raises(DataError, match=r"has 2 of the 3 files .*: number 1 is missing"):
+    with pytest.raises(DataError, match=r"has 2 of the 3 shards .*: number 1 is missing"):
         read("sst2", tmp_path, "train")
 
 
