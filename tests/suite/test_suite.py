@@ -101,7 +101,7 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, sublayer):
     with (tmp_path / "card.csv").open() as file:
         rows = {(row["row"], row["column"]): row for row in csv.DictReader(file)}
     dash = rows["enc", "probe/sst2"]
-    assert dash["value"] == "" and "does not predict a text" in dash["reason"]
+    assert dash["value"] == "" and "predicts no text" in dash["reason"]
     assert reason in (tmp_path / "card.html").read_text()
     # A second time nothing is fine-tuned.
     record = tmp_path / "tuned" / "dec" / "sst2" / "record.json"
