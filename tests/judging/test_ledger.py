@@ -114,8 +114,8 @@ def lines_of(path: Path) -> list[bytes]:
 
 DAMAGED: dict[str, tuple[Callable[[list[bytes]], bytes], str]] = {
     "cut off": (lambda lines: b"".join(lines)[:-9], "line 3 is cut off"),
-    "a line taken away": (lambda lines: lines[0] + lines[2], "line 2 does not fit its seal"),
-    "altered": (lambda lines: b"".join(lines).replace(b"0.5", b"0.4"), "line 2 does not fit"),
+    "a line taken away": (lambda lines: lines[0] + lines[2], "line 2 does not match its seal"),
+    "altered": (lambda lines: b"".join(lines).replace(b"0.5", b"0.4"), "line 2 does not match"),
     "altered plan": (lambda lines: b"".join(lines).replace(b": 4,", b": 9,", 1), "line 1 does not"),
     "two lines in one": (
         lambda lines: lines[0] + lines[1].strip() + lines[2],
