@@ -278,8 +278,8 @@ def run_study(
     Two or more existing runs are compared unchanged. Failed runs are part of the results. Raises
     ConfigError and DataError before any training, and Interrupted during it.
     """
-    run = next(filter(is_run, sources), None)
-    if len(sources) > 1 and run is not None:
+    run = next(filter(is_run, sources), None) if len(sources) > 1 else None
+    if run is not None:
         for source in sources:
             if not Path(source).exists() and source not in shipped_recipes():
                 raise ConfigError(f"{describe_absence(source)}: name a finished run")

@@ -316,6 +316,12 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
     assert files(Path("mine")).keys() == {"thesis.txt"} and not Path("runs").exists()
 
 
+def test_a_name_that_is_too_long_is_named_as_it_is_written():
+    with pytest.raises(OSError, match="File name too long") as caught:
+        run_study(["a" * 300], [], Options())
+    assert caught.value.filename == "a" * 300
+
+
 @pytest.mark.parametrize("settings, name, message", [
     ({"data.split": "80/10/10"}, "train", "training texts differ, no data.split and data.split = "),
     ({"data.keep_accents": False}, "test", "test texts differ, though their settings"),
