@@ -38,7 +38,7 @@ _MASKS = [
         (r"(?<=version:)[\d.]+", "…"),
         (r"\d\.\de[-+]\d\d in float", "… in float"),
         (r"^! (\[.*\] .*: )?about [\d:]+ to go, by the first steps\n", ""),
-        (r"(so\s+that\s+valid\s+is\s+)[\d.]+", r"\1…"),  # of two losses that are held
+        (r"(evaluation;\s+valid\s+is\s+)[\d.]+", r"\1…"),  # of two losses that are held
         (r"^! \[\d+/\d+.*?\] running .*\n", ""),  # where nothing ended for long
         (r"^(Versions and machine\n)(.*\n)*?(?=Checksums)", r"\1…\n"),
         (r"^(tokens/s|memory|time|data\.path|init\.run) \| .*", r"\1 | …"),
