@@ -528,10 +528,10 @@ class PackedSequence(NamedTuple):
     ids: Ints
     segments: Ints
     readout: int
-    """The place of the token that stands for it."""
+    """Position of the token that represents the sequence."""
     span: tuple[int, int] = (0, 0)
     written: Ints | None = None
-    """Target of a decoder, its end included; None where there is none."""
+    """Target of a decoder, its end included; None without one."""
     targets: Ints | None = None
     """Target of each token of ``ids``, -1 for none; None where there is nothing to predict."""
 

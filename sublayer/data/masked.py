@@ -43,9 +43,9 @@ class MaskRule:
 
     unit: Unit = _DEFAULTS.masking
     share: float = _DEFAULTS.mask_share
-    """Tokens that are predicted, of those that ``counts`` says; above 0, at most 1."""
+    """Fraction of the tokens named by ``counts`` that is predicted; above 0, at most 1."""
     most: int | None = _DEFAULTS.max_predictions
-    """The most predictions of a sequence; None: as many as the share is."""
+    """Maximum number of predictions of a sequence; None: the share decides alone."""
     longest: int = _DEFAULTS.max_ngram
     """Words of the longest n-gram."""
     favours: Literal["short", "long"] = _DEFAULTS.ngram_favours
@@ -57,8 +57,8 @@ class MaskRule:
     """All tokens of the sequence, special ones included (ALBERT), or the maskable ones (Macaron
     BERT)."""
     predicts_first: bool = _DEFAULTS.predict_first
-    """True where the first position (the class token) is predicted too, unchanged, beside the share
-    and the cap."""
+    """True where the first position (the class token) is predicted too, unmasked, in addition to
+    share and maximum."""
 
     def n_predictions(self, n_tokens: int, n_maskable: int) -> int:
         """Count the tokens to predict: the share, rounded half to even, at least 1, at most all."""
@@ -164,13 +164,13 @@ class Example:
     """A masked pair of texts: token ids, the segment of each token, and its targets."""
 
     ids: Ints
-    """As the model sees them, the special ones included: [T]."""
+    """Input ids, special and replaced ones included: [T]."""
     segments: Ints
     """0 for tokens of the first text, 1 for those of the second: [T]."""
     positions: Ints
-    """Those that are predicted, ascending: [P]."""
+    """Predicted positions, ascending: [P]."""
     targets: Ints
-    """The ids that belong there: [P]."""
+    """Original ids at these positions: [P]."""
     label: int
     """1 where the second text does not follow the first, 0 where it does, -1: not predicted."""
 
@@ -202,13 +202,11 @@ class PairSettings:
     masks: MaskRule
     vocabulary: MaskVocabulary
     unit: Literal["chunks", "sentences"] = "chunks"
-    """Pairs are parts of chunks, by the rule, or single sentences, of which the rule's task and
-    length count."""
+    """Pairs are parts of chunks, by the rule, or single sentences, by its task and length alone."""
     static_copies: int | None = None
     """Number of passes after which pairs and masks repeat; None: never."""
     steps: BatchRule | None = None
-    """Rule by which the pairs of a pass fill steps by their tokens; None: a step has as many pairs
-    as it is asked for."""
+    """Rule that fills each step with pairs by their tokens; None: a fixed number of pairs a step."""
 
 
 class _Pass(NamedTuple):

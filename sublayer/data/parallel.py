@@ -56,7 +56,7 @@ _HEADERS = {
     *("english", "german", "french", "spanish", "italian", "dutch", "portuguese", "russian"),
     *("chinese", "japanese", "korean", "arabic", "turkish", "polish", "czech", "vietnamese"),
 }
-"""Words that name a column of texts, not all of which are a field's."""
+"""Words that name a column of texts, including some that no field has."""
 TRANSLATION = "translation"
 """The field under which the hub's data sets hold an object of a text per language."""
 
@@ -113,7 +113,7 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
         yield line, columns[places[0]], columns[places[1]]
     if longer:
         notes.append(
-            f"{path}: {count(len(longer), 'line')} of more than two columns, of which two are "
+            f"{path}: {count(len(longer), 'line')} with more than two columns; only two are "
             f"read; the first is line {longer[0]}"
         )
 
@@ -189,7 +189,7 @@ class PairSource:
     """JSON values that are equal only where the same pairs are read."""
     read: Callable[[], Iterator[Pair]]
     takes: Callable[[int], bool] = lambda number: True
-    """Tells whether a split has the pair of a number, from 1, of those that the filters leave."""
+    """Whether a split has the pair of a number, from 1, among those left by the filters."""
     count: int | None = None
     """The number of pairs that the split has in its papers; None: not known."""
     notes: list[str] = field(default_factory=list)
@@ -402,7 +402,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
         return None
     if not isinstance(path, str):
         raise ConfigError(
-            f"data.{prefix}path = {path!r} is a list, of which pairs cannot be read: name one file"
+            f"data.{prefix}path = {path!r} is a list, but pairs are read from one file: name it"
         )
     fields = pair_fields(data)
     if path.startswith(HUB):

@@ -152,9 +152,9 @@ class Chunks(NamedTuple):
     target: Ints
     """Length in tokens to which the chunk was filled; its last sentence may exceed it."""
     document: Ints
-    """Number of the document that it is of."""
+    """Number of the chunk's document."""
     bits: Bits
-    """Its seed, of which all is forked that is drawn for it."""
+    """Seed of the chunk, from which its draws are forked."""
 
     def where(self, chosen: Bools) -> "Chunks":
         """Return the chosen chunks."""

@@ -32,24 +32,23 @@ class TokenStore:
     document_starts: Ints
     source_starts: Ints
     n_bytes: int
-    """Raw bytes; of a text that was cut, those of the sentences alone, nothing between them."""
+    """Raw bytes; for a text cut into sentences, without the bytes between sentences."""
     sha256: str
-    """Of the raw bytes of all documents, sentences or not; of pairs, of the words of both sides
-    of those that were kept, a side a line."""
+    """Checksum of the raw bytes of all documents, cut into sentences or not; for pairs, of the
+    words of both sides of the kept ones, a side a line."""
     is_lossless: bool
-    """True where the ids stand for exactly the bytes that ``n_bytes`` counts."""
+    """True where the ids decode to exactly the bytes that ``n_bytes`` counts."""
     sentence_starts: Ints | None = None
-    """Positions of the first token of each sentence, the start of every document among them; None
-    where the text was not cut."""
+    """Positions of each sentence's first token, starts of documents included; None where the text
+    was not cut into sentences."""
     n_dropped_sentences: int = 0
-    """Sentences that gave no token."""
+    """Sentences without a token."""
     n_dropped_documents: int = 0
-    """Documents whose sentences all gave none, or pairs of which a side did."""
+    """Documents without a token, or pairs with a side without one."""
     n_characters: int | None = None
-    """Unicode's in the bytes that ``n_bytes`` counts; None where the ids, which stand for them,
-    tell."""
+    """Unicode characters in the bytes that ``n_bytes`` counts; None if lossless: count the decoded ids."""
     crc32s: tuple[int, ...] = ()
-    """CRC-32 of the ids and of all starts, as they are stored; none for a store in memory alone."""
+    """CRC-32 of the stored ids and of all starts; empty for a store in memory only."""
     marks: Mapping[str, int] = field(default_factory=dict)
     """Counts of the names of special tokens in the text, read as such or not."""
 

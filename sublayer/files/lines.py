@@ -320,7 +320,7 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
     encoding = wide_encoding(text) if line == 1 else None
     if encoding is not None and isinstance(path, Path):
         raise DataError(
-            f"{path} is text in {encoding}, of which UTF-8 is read: convert it, as in "
+            f"{path} is encoded as {encoding}, not UTF-8: convert it, as in "
             f"{conversion(path, encoding)}"
         )
     try:

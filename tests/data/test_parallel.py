@@ -83,7 +83,7 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
         notes = []
         found = list(tab_pairs(written(tmp_path / "c.tsv", text), FIELDS, notes))
         assert found == [(2, "house", "Haus"), (3, "tree", "Baum")]
-        assert "names columns" in notes[0] and "of more than two columns" in notes[1]
+        assert "names columns" in notes[0] and "with more than two columns" in notes[1]
 
 
 def test_a_zip_of_one_file_is_read_as_the_lines_of_a_side(tmp_path):

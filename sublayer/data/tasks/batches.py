@@ -86,14 +86,13 @@ class RowRule:
     predicts_text: bool = False
     """True where a traversal's own tokens are predicted, too."""
     target_length: int = 0
-    """Of text to text: tokens that a target has at most, its end included."""
+    """Maximum length of a target of text to text, in tokens, its end included."""
     first_id: int | None = None
-    """First id that a decoder beside an encoder reads; None where there is none."""
+    """First input id of an encoder-decoder's decoder; None without one."""
     fills_rows: bool = False
-    """True where a batch is as many examples as full rows of the context hold."""
+    """True where a batch is as many examples as fit into full rows of the context."""
     n_rows: int | None = None
-    """Rows of so many tokens that are computed at a time where nothing is learned; None: a number
-    that the device is quick with."""
+    """Number of rows computed at a time in evaluation; None: one that is fast on the device."""
 
 
 class Assembler:
@@ -409,7 +408,7 @@ class ExampleBatches:
         self._starts = [0]
         """First example of each step of rows, counted over all epochs, as far as was asked."""
         self._is_drawn = False
-        """True where an epoch has not each example once."""
+        """True where an epoch does not use each example exactly once."""
         if len(split.parts) > 1:
             assert self._times == 1, "a mixture is text, whose order is given"
             self._shares = _shares(split.parts, self._sizes)

@@ -230,11 +230,11 @@ def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
 MOST_HELD_OUT = 2000
 """Examples that are held out of the training part at most."""
 _TEST_SHARE = 0.2
-"""Of the rows of a folder with one part alone: those that are scored in the end."""
+"""Share of rows scored in the end, in a folder with only one part."""
 _MISMATCHED = "dev-mismatched"
 
 _FIRST_EXAMPLES = 20
-"""The seed of which examples come first where some are trained on."""
+"""Seed of the choice of the first examples where training has only some."""
 
 
 class Chosen(NamedTuple):

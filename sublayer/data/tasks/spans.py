@@ -137,7 +137,7 @@ class PlacedTokens(NamedTuple):
     starts: Ints
     """Start of each, in characters."""
     ends: Ints
-    """End of each, behind its last. A character of which several have a part is in each."""
+    """End of each, behind its last character; a character shared by several tokens is in each."""
 
     def covering(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and last token that overlap characters ``start`` to ``end - 1``, or
@@ -249,7 +249,7 @@ def gold_places(window: range, gold: tuple[int, int] | None, offset: int) -> tup
 
 
 N_BEST = 20
-"""Starts and ends of which candidates are made where they are independent, and answers kept."""
+"""Best starts and best ends that form candidates where they are independent; answers kept."""
 N_BEST_JOINT = 5
 """Starts, and ends of each, where the end depends on the start."""
 MOST_TOKENS = 30

@@ -87,7 +87,7 @@ def json_records(path: Path, field: str = "text") -> Iterator[Record]:
                 f"{path}:{line} is not JSON ({reason}); one JSON object a line is read"
             ) from error
         if not isinstance(values, dict):
-            raise DataError(f"{path}:{line} is not a JSON object, of which one a line is read")
+            raise DataError(f"{path}:{line} is not a JSON object: give one object a line")
         yield Record(path, line, values)
 
 
@@ -570,7 +570,7 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
     if entry.startswith(HUB):
         if rule in ("file", "blank-line"):
             raise ConfigError(
-                f"data.documents = {rule} contradicts {entry}, of which each row is a document"
+                f"data.documents = {rule} contradicts {entry}: each row of it is a document"
             )
         return read_hub(parse_hub(entry), cache, reading)
     files = read_path(entry, cache, has_parquet=reading.has_parquet)

@@ -258,7 +258,7 @@ def _refusal(path: Path, has_parquet: bool, *, is_named: bool = True) -> str:
     start = b"" if suffix in PACKED and not is_named else read_start(path, _SNIFFED_BYTES)
     if encoding := wide_encoding(start):
         return (
-            f"is text in {encoding}, of which UTF-8 is read: convert it, as in "
+            f"is encoded as {encoding}, not UTF-8: convert it, as in "
             f"{conversion(path, encoding, '.txt')}"
         )
     if (at := start.find(b"\0")) >= 0:
@@ -272,7 +272,7 @@ def _refusal(path: Path, has_parquet: bool, *, is_named: bool = True) -> str:
 def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
     """Return the files of a folder that are not read: binary ones, archives and empty ones.
 
-    Hidden ones are not among them. Of anything else than a folder it is none.
+    Hidden ones are not listed. Anything but a folder has none.
     """
     folder = expanded(entry)
     if not folder.is_dir():
@@ -329,14 +329,16 @@ def _first_bad_byte(path: Path) -> tuple[int, int] | None:
 
 
 def describe_records(path: Path, *, as_options: bool = False) -> str | None:
-    """Note that a file holds records, read as they are; None where it does not.
+    """Return a note if a file of records is read as plain text, else None.
 
     They are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
     Raises DataError where it cannot be read.
     """
     start = read_start(path, _READ_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
     if start.lower().startswith(WEB_PAGE):
-        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
+        return (
+            f"{path} is a web page, read as plain text with its tags: save its text, and name that"
+        )
     suffix = suffix_of(path)
     rule = "csv" if suffix in (".csv", ".tsv") else "json"
     setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
@@ -347,7 +349,7 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
             text = start.decode("utf-8", "replace")
             line, _, rest = text.partition("\n")
             if text.startswith("["):
-                # The first member of a list, unless each line is a list, of which none is read.
+                # The first member of a list; lists in lines are not read.
                 has_more = False
                 with suppress(ValueError):
                     has_more = bool(json.loads(line) and rest.strip())
@@ -362,8 +364,8 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
             return None
         name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
         return (
-            f"{path} holds JSON over several lines, read as it is: `jq -c . {name} > {lines}` "
-            f"writes an object a line, of which {setting} reads the texts alone"
+            f"{path} holds JSON over several lines and is read as plain text: `jq -c . {name} > "
+            f"{lines}` writes one object a line, and {setting} then reads only the texts"
         )
     texts = first if isinstance(first, dict) else {}
     texts = {name: value for name, value in texts.items() if isinstance(value, str)}
@@ -374,8 +376,8 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         field = shlex.quote(likeliest)
         setting += f" --text-field {field}" if as_options else f" data.text_field={field}"
     return (
-        f"{path} holds records, read as they are, names of fields and marks too: {setting} reads "
-        "the texts alone"
+        f"{path} holds records, read as plain text with the names of their fields: {setting} reads "
+        "only the texts"
     )
 
 
