@@ -202,11 +202,11 @@ class PairSettings:
     masks: MaskRule
     vocabulary: MaskVocabulary
     unit: Literal["chunks", "sentences"] = "chunks"
-    """Pairs are parts of chunks, by the rule, or single sentences, by its task and length alone."""
+    """Pairs are parts of chunks, by the rule, or single sentences, by its task and length."""
     static_copies: int | None = None
     """Number of passes after which pairs and masks repeat; None: never."""
     steps: BatchRule | None = None
-    """Rule that fills each step with pairs by their tokens; None: a fixed number of pairs a step."""
+    """Rule that fills each step with pairs by their tokens; None: a fixed number a step."""
 
 
 class _Pass(NamedTuple):

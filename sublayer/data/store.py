@@ -46,7 +46,8 @@ class TokenStore:
     n_dropped_documents: int = 0
     """Documents without a token, or pairs with a side without one."""
     n_characters: int | None = None
-    """Unicode characters in the bytes that ``n_bytes`` counts; None if lossless: count the decoded ids."""
+    """Unicode characters in the bytes that ``n_bytes`` counts; None if lossless, where the decoded
+    ids are counted."""
     crc32s: tuple[int, ...] = ()
     """CRC-32 of the stored ids and of all starts; empty for a store in memory only."""
     marks: Mapping[str, int] = field(default_factory=dict)
