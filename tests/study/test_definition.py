@@ -226,7 +226,7 @@ def vary(*texts: str) -> object:
     (lambda: vary("model.ffn=relu,gelu", "model.ffn=glu,geglu"), "given twice"),
     (lambda: vary("title=a,b"), "title"),
     (lambda: vary("model.init_std=0.01,0.02,2e-2"), r"init_std=2e-2 is equal to arm init_std=0"),
-    (lambda: vary('model.block=["ffn",transformer'), "is missing"),
+    (lambda: vary('model.block=["ffn",transformer'), "is not closed"),
     (lambda: load_asked(["gpt", "demo"]), "demo is a study"),
     (lambda: load_asked(["gpt"] * 1001), "too many arms"),
 ])  # fmt: skip
