@@ -178,13 +178,13 @@ def sst2(**changes):
     (sst2(after="pretrain"), "leaves a model: did you mean pretraining?"),
     (sst2(name="train"), "may be named 'train'"), (sst2(each=["copa"]), "has tasks and each"),
     (stages_of({"set": {"train.steps": 3}}), "needs a name"),
-    (stages_of({"name": "more", "preset": "gpt1"}), "text, on which preset has no effect"),
+    (stages_of({"name": "more", "preset": "gpt1"}), "text, so preset has no effect"),
     (stages_of({"name": "more", "finetunings": 2}), "more trains on a text"),
-    (sst2(set={"train.minutes": 3}), "stage sst2: it has train.minutes"),
+    (sst2(set={"train.minutes": 3}), "stage sst2: it sets train.minutes"),
     (sst2(set={"model.d_model": 32}), "do not fit model.d_model = 32"),
     (sst2(set={"objective.format": "pair"}), "arm full, stage sst2"),
     (sst2(set={"train.keep_steps": [4]}), "the run has 3 steps"),
-    (sst2(from_step=4), "add it there, train.keep_steps=[4]"),
+    (sst2(from_step=4), "add it with train.keep_steps=[4]"),
     (stages_of({"tasks": "sst2", "set": {"train.keep_steps": [1, 2]}}, {**COPA, "from_step": 3}),
      "sst2.train.keep_steps=[3]"),
     ({**sst2(from_step=3), "arms": UNTRAINED}, "no arm is pre-trained"),
@@ -217,9 +217,9 @@ def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys
 @pytest.mark.parametrize("more, message", [
     (["--tune", "optimizer.lr=0.1,0.2"], "write --tune finetune.optimizer.lr=0.1,0.2"),
     (["train.seed=3"], "train.seed has no effect on a comparison"),
-    (["--tune", "finetune.objective.language_weight=0.1,0.2"], "arm no texts has its own"),
+    (["--tune", "finetune.objective.language_weight=0.1,0.2"], "arm no texts also sets it"),
     (["finetune.objective.language_weight=0.1"], "the arms of small differ in finetune.obj"),
-    (["--until", "decided", "--seeds-at-most", "5"], "--seeds-at-most is of studies without"),
+    (["--until", "decided", "--seeds-at-most", "5"], "--seeds-at-most applies only to"),
 ])  # fmt: skip
 def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path, capsys):
     assert cli.main(words(write_chain(tmp_path), *more)) == 2
@@ -255,9 +255,9 @@ def of_members(*members: str):
     ([EARLY, {"tasks": "copa"}, of_members("early", "copa")], {}, "name stages of the same tasks"),
     ([TOGETHER, EARLY, LATE, of_members("early", "both of them")], {}, "both of them is no stage"),
     ([EARLY, LATE, of_members("early", "pretraining")], {}, "pretraining is no stage"),
-    (ENSEMBLE["stages"], arms_of(stages={"both of them": {"train.steps": 3}}), "is no stage that"),
+    (ENSEMBLE["stages"], arms_of(stages={"both of them": {"train.steps": 3}}), "is no trained"),
     (ENSEMBLE["stages"], arms_of(pretrain=False), "early and late are the same training"),
-    ([TOGETHER, EARLY, {**LATE, **OTHER}], {}, "late is scored on other rows than"),
+    ([TOGETHER, EARLY, {**LATE, **OTHER}], {}, "late is scored on different rows"),
     ([TOGETHER, {**EARLY, **WRITTEN}, {**LATE, **WRITTEN}], {}, "= rank to rank the labels"),
 ])  # fmt: skip
 def test_wrong_ensembles_are_refused(stages, arms, message, tmp_path, monkeypatch, capsys):

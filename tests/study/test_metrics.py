@@ -132,7 +132,7 @@ def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric
         _, *others = list_caveats(texts, metric, elsewhere)
         return [" ".join(note.split()[:4]) for note in others]
 
-    assert notes("items", data.test, "two") == ["two: scored on other"]
+    assert notes("items", data.test, "two") == ["two: scored on different"]
     assert notes("bytes", lossy, "two") == ["The tokenizer of one"]
     assert notes("items", lossy) == notes("scores", lossy, "two") == []
     metric = Metric("x", "nats", is_lower_better=True, from_items=FromItems("pieces", len))
