@@ -97,7 +97,7 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, setti
         compared("gpt", settings, **asked)
     items.write_bytes(kept)
     test.write_text(json.dumps({**json.loads(test.read_text()), "bits_per_byte": []}))
-    with pytest.raises(CheckpointError, match=r"test\.json is damaged: bits_per_byte"):
+    with pytest.raises(CheckpointError, match=r"test\.json is damaged, as bits_per"):
         compared("gpt", settings, **asked)
 
 
@@ -308,7 +308,7 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
         (runs[4], {}, "their test texts differ"), (runs[3], {"seeds": 3}, "leave out seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
         ("modern", {}, "is a run and modern is not"), ("both", {}, "is a run and both is not"),
-        ("copy", {}, "of one recipe with one seed, 0"), (runs[1], {}, f"{runs[1]} has not ended"),
+        ("copy", {}, "same recipe and the same seed, 0"), (runs[1], {}, f"{runs[1]} has not ended"),
         (runs[3], {"out": "mine"}, "mine holds other files"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
