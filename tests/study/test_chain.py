@@ -414,7 +414,7 @@ def test_what_follows_on_a_failure_has_ended_and_nothing_is_chosen_before_all_tr
     failed = gathered({f"{PRETRAINING}/seed-0": Outcome(Path("p"), failure="diverged")})
     runs = failed.gathered()
     [first, _] = runs["a", "rte"].outcomes[0]
-    after = "which it starts from, failed"
+    after = "the start of this stage, failed"
     assert first.failure == f"mnli, {after}: pretraining, {after}: diverged"
     assert failed.n_ended() == {PRETRAINING: 1, "mnli": 2, "rte": 2}
     nothing = gathered({f"{PRETRAINING}/seed-0": ended(0.5)})
@@ -683,6 +683,6 @@ def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together, tmp_
     shutil.rmtree(missing.parent)
     assert cli.main(words(study, KEPT, "--out", str(out))) == 0
     failed = [each for each in read_results(out)["failures"] if "both of them" in each["arm"]]
-    message = "late, of which it is an ensemble, failed: the loss is not finite"
+    message = "late, a member of this ensemble, failed: the loss is not finite"
     assert [each["message"] for each in failed] == [message]
     assert sorted(run.name for run in missing.parent.iterdir()) == ["seed-1", "seed-2"]

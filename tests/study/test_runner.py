@@ -413,4 +413,4 @@ def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_mo
     assert (difference["verdict"], difference["mean"] is None) == ("no verdict", False)
     # No number of seeds would give one: the first look is the last.
     assert (difference["n_seeds"], len(list(Path("out").rglob("record.json")))) == (3, 6)
-    assert any("context=24: scored on other targets than" in note for note in result["notes"])
+    assert any("context=24: scored on different targets than" in note for note in result["notes"])
