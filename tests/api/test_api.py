@@ -78,7 +78,7 @@ def test_translate_gives_the_translations_of_the_command(sublayer, translator, m
     assert translated.to_dict() == told == again.to_dict()
     assert len(translated.texts) == 3 and "<td" in translated._repr_html_()
     for given in ("the cat", ["the\ncat"]):
-        with pytest.raises(ConfigError, match="lines is one text|a line break in it"):
+        with pytest.raises(ConfigError, match="lines is one text|a line contains a line break"):
             package.translate(translator, given)
 
 
@@ -94,9 +94,9 @@ def test_a_loaded_model_is_its_module_and_is_asked_by_methods(trained, translato
     lines = ["the cat sees a dog"]
     expected = package.translate(translator, lines).texts
     assert package.load(translator).translate(lines).texts == expected
-    with pytest.raises(ConfigError, match="the model is loaded"):
+    with pytest.raises(ConfigError, match="the model is already loaded"):
         model.generate("The ", device="cpu")
-    with pytest.raises(ConfigError, match=f"^{trained} is a decoder, which translates nothing"):
+    with pytest.raises(ConfigError, match=f"^{trained} is a decoder and translates nothing"):
         model.translate(lines)
     with pytest.raises(AttributeError):
         model.no_such_thing  # noqa: B018

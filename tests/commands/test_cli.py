@@ -227,8 +227,8 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loo
 
 @pytest.mark.parametrize("arguments, message", [
     ({"length_penalty": float("nan")}, "^--length-penalty nan must be finite$"),
-    ({"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
-    ({"runs": ["a", "b\0"]}, r"^RUN 'b\\x00' has a null"),
+    ({"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not valid UTF-8"),
+    ({"runs": ["a", "b\0"]}, r"^RUN 'b\\x00' contains a null"),
 ])  # fmt: skip
 def test_an_argument_is_named_as_the_user_wrote_it(arguments, message):
     with pytest.raises(ConfigError, match=message):

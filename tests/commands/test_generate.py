@@ -125,10 +125,10 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
     ("The <extra_id_0> \N{CJK UNIFIED IDEOGRAPH-6F22}", "", "which is unknown to"),
     ("the " * 40 + PROMPT, "", "more than the model's context of 32: shorten"),
     (PROMPT, "--tokens 5000", "--tokens 5000 exceeds the"),
-    (PROMPT, "--window exact", "--window exact is of decoders"),
-    (PROMPT, "--stop x", "--stop 'x' is of decoders"),
+    (PROMPT, "--window exact", "--window exact needs a decoder"),
+    (PROMPT, "--stop x", "--stop 'x' needs a decoder"),
     (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable text, but"),
-    (PROMPT, "--beam 2 --batch 3", "--batch 3 is of drawn tokens"),
+    (PROMPT, "--beam 2 --batch 3", "--batch 3 samples tokens"),
     (PROMPT, "--batch 3 --temperature 0", "the same text 3 times"),
 ])  # fmt: skip
 def test_a_prompt_that_cannot_be_filled_is_refused(sublayer, spans, prompt, options, message):
@@ -195,7 +195,7 @@ def test_an_interruption_leaves_the_lines_that_were_translated(translate, transl
     code, out, err = translate(translator, lines(), "--window", 3, *["--json"] * as_json)
     translated = json.loads(out)["translations"] if as_json else out.splitlines()
     assert (code, len(translated)) == (130, 3)
-    assert "interrupted after 3 lines: the input from line 4 on is left" in err
+    assert "interrupted after 3 lines: the input from line 4 on is untranslated" in err
     assert "unknown to the vocabulary: " in err
 
 
@@ -251,7 +251,7 @@ def test_the_newest_checkpoints_are_averaged_and_exported(sublayer, translator, 
     third_newest = checkpoints(run)[-3]
     shutil.copytree(third_newest, third_newest.with_name("step-00000001"))
     assert load(run, average=3).state_dict().keys()
-    with pytest.raises(ConfigError, match="has 3 newest checkpoints, of which 4 cannot be"):
+    with pytest.raises(ConfigError, match="has 3 newest checkpoints and cannot average 4"):
         load(run, average=4)
 
 

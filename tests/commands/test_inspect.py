@@ -87,7 +87,7 @@ def test_rules_of_gpt1_are_replaced_and_compared(sublayer, trained, here, standa
         assert found["changes"] == [{**pieces, "times": 2}]
         assert found["published"]["tokens"] > 0 == found["transformers"]["line_ends"]
     shown = sublayer("tokenize", "fast.json", "--differences", "--text", "can't cat").shown()
-    assert "of 2 words that whitespace divides 1 differ (50.0%)" in shown
+    assert "of 2 words split by whitespace, 1 differ (50.0%)" in shown
 
 
 def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(sublayer, tmp_path):
@@ -154,9 +154,9 @@ def test_processes_of_this_machine_share_its_memory_and_exact_divides_nothing(pl
 
 @pytest.mark.parametrize("words, message", [
     ("--processes 9 --device h200", "exceeds the 8 windows of a batch"),
-    ("--share 0 --device h100", "--share 0 never ends"),
+    ("--share 0 --device h100", "--share 0 gives no speed"),
     ("--link 50 --device h100", "--link needs devices"),
-    ("--link 0 --processes 2 --device h100", "--link 0 never ends"),
+    ("--link 0 --processes 2 --device h100", "--link 0 gives no bandwidth"),
     ("--measure --device h100", "--measure times this machine"),
     ("--processes 2 --jobs 2", "--jobs 2 runs one process per run"),
 ])  # fmt: skip

@@ -186,7 +186,7 @@ def check(n_processes, *settings, is_gpu=False):
 
 @pytest.mark.parametrize("n_processes, settings, words, remedy", [
     (5, ["train.batch_sequences=4"], "is too small for 5 processes", "train.batch_sequences=5"),
-    (5, ["train.batch_tokens=256"], "256, 4 windows, is less than", "train.batch_tokens=320"),
+    (5, ["train.batch_tokens=256"], "256, 4 windows, is too small for", "train.batch_tokens=320"),
     (3, ["train.micro_batch_sequences=6", "train.batch_sequences=12", "train.exact=true"],
      "into 2 micro-batches, too few for 3 processes", "train.micro_batch_sequences=4"),
 ])  # fmt: skip
@@ -267,7 +267,7 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
      ["objective.noise = spans", "data.boundaries = ignore"]),
     ("t5-mini", {"data.tokenizer": "moses-bpe"}, ["data.tokenizer = moses-bpe has no sentinels"]),
     ("t5-mini", {"data.windows": "random", "objective.chunk_tokens": 9}, ["chunk_tokens = 9"]),
-    ("t5-mini", {"data.context": 4}, ["data.context = 4 has no room for a span"]),
+    ("t5-mini", {"data.context": 4}, ["data.context = 4 is too short for a span"]),
     ("t5-mini", {"objective.noise_density": 0.001}, ["noise_density = 0.001 makes 0 noise"]),
     ("gpt", {"init.run": "b", "init.freeze": "layers:5"}, ["5 is more than the 4 blocks"]),
     ("gpt", {"init.run": "b", "init.freeze": "layers:3", "init.layers": 2},
@@ -304,7 +304,7 @@ COLUMNS = {"text": "a", "label": "b"}
     ({}, {**COLUMNS, "choices": "c"}, "choices is a list"),
     ({}, {**COLUMNS, "text": ["a", "b"]}, "text is one column"),
     ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
-    ({"data.tasks": ["table", "sst2"]}, COLUMNS, "stands in no mixture"),
+    ({"data.tasks": ["table", "sst2"]}, COLUMNS, "cannot be part of a mixture"),
 ])  # fmt: skip
 def test_columns_of_a_table_that_contradict_are_refused(more, columns, words):
     assert words in refusal("bert-base", {**TABLE, **more, "data.columns": columns})
