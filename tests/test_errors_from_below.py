@@ -117,7 +117,12 @@ ROWS = {
         ("judging.folders.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),
         ("training.sharded.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
         (lambda at: _headers(StoredTensors(at, at)), None, (AT,), "cannot be read"),
-        (Content("it", {}).resolve, None, ({"width": 3, "vocab_size": 5},), "it asks .* model.wid"),
+        (
+            Content("it", {}).resolve,
+            None,
+            ({"width": 3, "vocab_size": 5},),
+            "as a recipe: model.wid",
+        ),
     ],
     ConfigError: [
         ("files.storage.expanded", None, ("~nobody-here/a",), "nobody-here"),

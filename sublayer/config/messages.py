@@ -88,7 +88,7 @@ def check_choice(prefix: str, kind: str, value: str, choices: Iterable[str]) -> 
     names = [*choices]
     if value not in names:
         raise ConfigError(
-            f"{prefix}{value} is not a {kind}{nearest_hint(value, names)}: there are "
+            f"{prefix}{value} is no {kind}{nearest_hint(value, names)}: there are "
             f"{', '.join(filter(None, names)) or 'none'}"
         )
 

@@ -57,7 +57,7 @@ def test_gaps_are_completed_and_filled_as_by_the_commands(sublayer, trained, tmp
     told = sublayer("fill", run, "--text", PROMPT, "--n", 2, "--json").found()
     for filled in (package.fill(run, PROMPT, 2), package.load(run).fill(PROMPT, n=2)):
         assert filled.to_dict() == told
-    with pytest.raises(ConfigError, match="decoder, which fills no masks: use generate"):
+    with pytest.raises(ConfigError, match="decoder, which cannot fill masks: use generate"):
         package.fill(trained, "The cat")
 
 
@@ -198,7 +198,7 @@ def test_rows_are_what_they_look_like(reviewer):
         with pytest.raises(DataError):
             package.predict(reviewer, rows)
     for wrong in ({"beam": 0}, {"batch": 0}, {"top_k": "2"}):
-        with pytest.raises(ConfigError, match="too small|is refused"):
+        with pytest.raises(ConfigError, match="too small|is not accepted"):
             package.predict(reviewer, [text], **wrong)
 
 

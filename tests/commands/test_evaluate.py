@@ -56,7 +56,7 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, 
     found = evaluated(sublayer, copied, "--path", text)
     names = ("tokens", "bytes", "words", "split")
     assert [found[name] for name in names] == [9, 9, 1, None]
-    assert "has no valid split of a text of its own" in sublayer("evaluate", copied).refusal()
+    assert "has no valid split of its own text" in sublayer("evaluate", copied).refusal()
     # A lossy tokenizer is marked, and divided by what was read.
     known = train_tokenizer("characters", ["abcü ".encode()])
     save_model(model, load(trained).model, {"tokenizer.json": known.serialize()})
@@ -223,7 +223,7 @@ def test_rows_without_a_text_and_columns_that_are_there_are_kept(predicted):
     ("review\n", "new.csv", "new.csv has no rows"), ("", "new.csv", "new.csv is empty"),
     ("review\n\xff", "new.csv", "is not UTF-8"),
     ("review\na\n", "gone new.csv", "gone is not there: name the runs, then one file of rows"),
-    ("review\na\n", "gone lost new.csv", "gone is not there: name runs"),
+    ("review\na\n", "gone lost new.csv", "gone is not there: name the runs"),
     ("review\na\n", "new.csv new.csv", "new.csv is a second file"),
     ("review\na\n", "new.csv run", "new.csv is a file before a run"),
 ])  # fmt: skip
@@ -404,7 +404,7 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
     shown = sublayer("evaluate", "run", "--split", "valid").out
     assert "scored on held-out rows that chose the checkpoint" in shown
     refusal = sublayer("inspect", "layers", "run").refusal()
-    assert "has no valid split of a text of its own: give one" in refusal
+    assert "has no valid split of its own text: give a text" in refusal
     path = small / "glue" / "SST-2" / "dev.tsv"
     path.write_text(path.read_text() + "a fine day\t1\n")
     changed = sublayer("evaluate", "run").refusal()

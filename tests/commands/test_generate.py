@@ -334,7 +334,7 @@ def test_transformers_writes_the_same_words(sublayer, translate, exchanged, tmp_
         (there / name).unlink()
     assert sublayer("import", "huggingface", there, "--out", tmp_path / "bare").code == 0
     refusal = sublayer("translate", tmp_path / "bare").refusal()
-    assert refusal.startswith("error: the model has no tokenizer of two languages")
+    assert refusal.startswith("error: the model has no bilingual tokenizer")
 
 
 @pytest.mark.parametrize("vocabulary", ["trained here", "trained elsewhere"])

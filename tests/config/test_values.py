@@ -301,8 +301,8 @@ COLUMNS = {"text": "a", "label": "b"}
 @pytest.mark.parametrize("more, columns, words", [
     ({}, {"text": "a", "lable": "b"}, "lable is not one of text"),
     ({}, {**COLUMNS, "number": "b"}, "label and number"), ({}, 5, "data.columns = 5"),
-    ({}, {**COLUMNS, "choices": "c"}, "choices is a list"),
-    ({}, {**COLUMNS, "text": ["a", "b"]}, "text is one column"),
+    ({}, {**COLUMNS, "choices": "c"}, "choices must name a list"),
+    ({}, {**COLUMNS, "text": ["a", "b"]}, "text must name one column"),
     ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
     ({"data.tasks": ["table", "sst2"]}, COLUMNS, "cannot be part of a mixture"),
 ])  # fmt: skip

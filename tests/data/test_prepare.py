@@ -379,7 +379,9 @@ def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
     write_zip(cache / "corpora" / "small.zip", {"small": PUBLISHED})
     assert small()(cache).documents[0].read()[:] == PUBLISHED
     (cache / "corpora" / "small").write_bytes(PUBLISHED[:-1])
-    with pytest.raises(DataError, match="small has 999 bytes, small has 1,000: put the whole file"):
+    with pytest.raises(
+        DataError, match="small has 999 bytes, but small has 1,000: put the whole file"
+    ):
         small()(cache)
 
 

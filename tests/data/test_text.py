@@ -292,7 +292,7 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
     (tmp_path / "book.txt").write_bytes(STORY.encode(encoding))
-    with pytest.raises(DataError, match="is text in UTF-") as refused:
+    with pytest.raises(DataError, match="is encoded as UTF-") as refused:
         read_path(str(tmp_path / "book.txt"), tmp_path)
     command = re.search("`(.*)`", str(refused.value))[1]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
@@ -362,7 +362,7 @@ def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cach
     ('{"text": "Of rivers.", "title": "A longer string"}', "data.documents=json reads"),
     ('{"id": "7", "the body": "Of rivers."}', "json data.text_field='the body' reads"),
     ('{"id": 7}', None), ('["Of rivers."]', None), ("{Of rivers.}", None),
-    ('{"cells": [', "of which data.documents=json"), ("<!DOCTYPE html>", "web page"),
+    ('{"cells": [', "and data.documents=json"), ("<!DOCTYPE html>", "web page"),
 ])  # fmt: skip
 def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settings):
     (tmp_path / "rivers.jsonl").write_text(f"{line}\n{line}\n")

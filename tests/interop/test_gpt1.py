@@ -199,7 +199,7 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     check_refused(folder, r"vocab.json lacks merges.txt .*: put a vocab", DataError)
     (folder / "merges.txt").write_text("\n".join([*lines, ""]))
-    check_refused(folder, r"merges.txt, line 4: 'n' and \"'t</w>\" are", DataError)
+    check_refused(folder, r"merges.txt, line 4: 'n' and \"'t</w>\" were", DataError)
     vocabulary["'t</w>"] = 37
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("\n".join([*lines[:3], "' t</w>", lines[3], ""]))

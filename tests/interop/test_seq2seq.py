@@ -377,7 +377,7 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path):
 def test_rules_that_marian_lacks_stay_behind(tmp_path):
     files = load_tokenizer(write_marian(tmp_path / "files"))
     certificate = export_huggingface(translator_of(pair_of(files, lowers=True)), tmp_path / "low")
-    assert "lower case" in certificate["tokenizer"]
+    assert "lowercases text" in certificate["tokenizer"]
     assert not (tmp_path / "low" / "vocab.json").exists()
     export_huggingface(translator_of(pair_of(files)), tmp_path / "out")
     (tmp_path / "out" / "target_vocab.json").write_text("{}")

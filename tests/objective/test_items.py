@@ -344,7 +344,7 @@ def test_beam_settings_are_those_of_the_recipe_but_for_options_of_the_command():
     options = {"beam": 1, "length_penalty": 0.0, "length_rule": "gnmt"}
     given = {**options, "max_length_ratio": 0.0, "max_length_offset": 0.0}
     assert beam_settings(recipe, given) == BeamSettings(1, "gnmt", 0.0, 0.0, 0.0)
-    with pytest.raises(ConfigError, match="a length penalty of inf is no exponent"):
+    with pytest.raises(ConfigError, match="a length penalty of inf is out of range"):
         beam_settings(None, {"length_penalty": float("inf")})
 
 

@@ -171,7 +171,7 @@ def test_models_options_and_files_are_checked(evaluate, place, tmp_path):
     there.write_text("")
     for words, message in (
         (("dec", place / "dec"), "is named twice"), (("dec", "nowhere"), "nowhere is not there"),
-        (("dec", "--stride", 4), "--stride is of one"), (("dec", "--csv", there), "is there"),
+        (("dec", "--stride", 4), "--stride applies to one"), (("dec", "--csv", there), "is there"),
         (("dec", "--html", tmp_path / "none" / "card.html"), "there is no folder"),
         (("dec", "--csv", tmp_path / "card.html"), "has to end in .csv"),
     ):  # fmt: skip

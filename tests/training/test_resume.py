@@ -514,7 +514,7 @@ def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run
 @pytest.mark.parametrize("steps, length, message", [
     ([1, 7, 9, 11], 24, "names step 11, but .* is past it"),
     ([1, 7], 24, r"train.keep_steps = \[1, 7, 9\], not \[1, 7\]"),
-    ([1, 7, 9, 25], 24, "names step 25, and the run has 24 steps"),
+    ([1, 7, 9, 25], 24, "names step 25, but the run has 24 steps"),
     ([1], 16, "was started with train.keep_steps"),
 ])  # fmt: skip
 def test_a_resumed_run_keeps_nothing_that_is_over(run, kept_run, steps, length, message):

@@ -596,7 +596,9 @@ def given_row(answerer: Answerer, row: GivenRow, where: str) -> AskedRow:
     if len(texts) < n_fields or not is_whole:
         wanted = ", ".join(task.fields)
         more = " and two choices or more" if task.kind == "choice" else ""
-        raise DataError(f"{where} has {len(texts)} texts, but {task.title} reads {wanted}{more}")
+        raise DataError(
+            f"{where} has {count(len(texts), 'text')}, but {task.title} reads {wanted}{more}"
+        )
     columns = RowColumns({name: name for name in task.fields}, choice_list=_CHOICES)
     values[_CHOICES] = choices
     return AskedRow(values, example_of(task, columns, values, 0, where), where)

@@ -278,7 +278,7 @@ def test_labels_are_put_into_the_order_of_the_task_by_their_words():
 
 @pytest.mark.parametrize("more", ["neutral", "Entailment", "not_entailment x"])
 def test_an_order_is_not_guessed(more):
-    with pytest.raises(ConfigError, match="those of RTE entailment"):
+    with pytest.raises(ConfigError, match="those of RTE are entailment"):
         answer_known(imported(2, labels=("entailment", *more.split())), TASKS["rte"])
 
 
@@ -402,7 +402,8 @@ def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_row
 
 
 @pytest.mark.parametrize("task, rows, message", [
-    ("rte", ["w1"], "row 0 has 1 of"), ("rte", [("w1", "w2", "w3")], "row 0 has 3 of"),
+    ("rte", ["w1"], "row 0 has 1 text, but"),
+    ("rte", [("w1", "w2", "w3")], "row 0 has 3 texts, but"),
     ("rte", [{"sentence1": "w1"}], "row 0 has no column 'sentence2'"),
     ("copa", [("w1", "w2", "w3")], "two choices or more"),
     ("rte", [("w1", 5)], "row 0: sentence2 is int, not a text"),
@@ -559,7 +560,7 @@ def spec(name, format_="pair", answer="greedy", **changed):
 
 
 @pytest.mark.parametrize("other, message", [
-    (spec("cola"), "b answers CoLA, and a STS-B"),
+    (spec("cola"), "b answers CoLA, but a STS-B"),
     (spec("stsb", numbers=(1.0, 5.0)), "b answers STS-B differently from a: numbers"),
     (spec("stsb", fields=("one", "two")), "differently from a: fields"),
     (spec("stsb", is_bounded=False), "differently from a: is_bounded"),
@@ -577,7 +578,7 @@ def test_scores_of_no_answer_on_different_scales_are_not_averaged():
     joint, independent = (Pretrained(span_model("squad2", span_head=head)) for head in heads)
     joint.task = independent.task = spec("squad2")
     check_heads(["a", "b"], [joint, joint])
-    with pytest.raises(ConfigError, match="b has a head of independent spans and a one of joint"):
+    with pytest.raises(ConfigError, match="b has a head of independent spans, but a one of joint"):
         check_heads(["a", "b"], [joint, independent])
     joint.task = independent.task = spec("squad")
     check_heads(["a", "b"], [joint, independent])
