@@ -74,7 +74,7 @@ class Loop:
 
 
 Rule = Callable[[int, Numbers], tuple[Numbers, Numbers]]
-"""From the number of a look and what is left, what the look spends and its two-sided level, [L]."""
+"""Spent error and two-sided level of a look, [L], from its number and the error left."""
 
 
 def by_ledger(loop: Loop) -> Rule:
@@ -253,7 +253,7 @@ def measured(loop: Loop, n_loops: int) -> dict[str, Any]:
 
 
 def described(loop: Loop) -> dict[str, Any]:
-    """Return what a row says of its loops."""
+    """Return the row's description of its loops."""
     return {
         "name": loop.name,
         "test": loop.test,
@@ -329,7 +329,7 @@ def walk_judged(
 
 
 def draw_scores(loop: Loop, rng: np.random.Generator) -> Numbers:
-    """Draw what an arm's runs score on each item, ``[S, U]``, or in all, ``[S, 1]``.
+    """Draw the scores of an arm's runs on each item, ``[S, U]``, or in all, ``[S, 1]``.
 
     Over seeds a run's score varies by 1, half of the variance from each item anew. An arm's taste
     for items moves its mean by half as much.
@@ -402,7 +402,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def loop_words(row: Mapping[str, Any]) -> str:
-    """Say in words what a loop of a row is like."""
+    """Describe a row's loop in words."""
     words = [row["name"]]
     if row["gain"]:
         words[0] += f" of {row['gain']:g} sd"

@@ -73,7 +73,7 @@ BATCHES = {"one": (1, 1), "several": (3, 1)}
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the command line."""
     options = _options()
     if options.serve is not None:
         _serve(**json.loads(options.serve))

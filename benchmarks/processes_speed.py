@@ -45,11 +45,11 @@ COMPARED = (
     ("one process, exact", "one process"),
     ("exact", "whole copies"),
 )
-"""Pairs of arms: the second is what the first is held against."""
+"""Pairs of arms: the second is the reference of the first."""
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the command line."""
     options = _options()
     if options.serve is not None:
         _serve(**json.loads(options.serve))

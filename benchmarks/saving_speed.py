@@ -41,7 +41,7 @@ _LONGER = 3
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the command line."""
     options = _options()
     if options.serve is not None:
         _serve(**json.loads(options.serve))

@@ -1,7 +1,7 @@
 """Recipes loaded and written: a run's ``recipe.toml``, the settings of a start, layers settled.
 
 A run's file is the recipe as it ran, its derived values named, its paths absolute. Of the model of
-``init.run`` a recipe takes over its architecture and its text. What is loaded is checked once.
+``init.run`` a recipe takes over its architecture and its text. A loaded recipe is checked once.
 """
 
 import os
