@@ -97,12 +97,16 @@ FFNS: dict[str, Ffn] = {
 }
 
 
+Attended = Literal["nothing", "itself", "memory"]
+"""States that queries attend to; memory is an encoder's states."""
+
+
 @dataclass(frozen=True)
 class SublayerKind:
     """Kind of sub-layer that an entry names."""
 
-    attends_to: Literal["nothing", "itself", "memory"]
-    """States that its queries attend to; memory is an encoder's states."""
+    attends_to: Attended
+    """States that its queries attend to; nothing: each token is transformed by itself."""
     shared_as: Literal["attention", "ffn"] | None
     """Its name in ``model.share``; None: it is never shared."""
     title: str

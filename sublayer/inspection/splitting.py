@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 from torch import Tensor, nn
 
-from sublayer.config.model import POSITIONS
+from sublayer.config.model import POSITIONS, Attended, Entry
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.inspection.states import Sample
-from sublayer.model.blocks import Attention, CrossAttention, FeedForward, Function, Sublayer
+from sublayer.model.blocks import Sublayer
 from sublayer.model.context import Context, Layout, Memory
 from sublayer.model.layers import LayerNorm, TokenEmbedding
 from sublayer.model.transformer import Body, EncoderDecoder, Transformer
@@ -337,9 +337,9 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> 
 
 
 _REFERENCE_STEPS = 16
-Kind = type[Function]
-"""A kind of sub-layer; a layer may have several of a kind."""
-_KINDS: tuple[Kind, ...] = (Attention, CrossAttention, FeedForward)
+_FIELDS: tuple[Attended, ...] = ("itself", "memory", "nothing")
+"""Fields of a layer, in the order of Lie's step. Sub-layers that attend to the same states are one
+field, of whichever kinds; the last, of networks of single tokens, is G."""
 
 
 def check_flows(config: ResolvedModel, name: str) -> None:
@@ -378,17 +378,17 @@ def is_on_sphere(config: ResolvedModel) -> bool:
 class LayerFlow:
     """A layer's sub-layers and norms in continuous time, for one batch.
 
-    A field is the derivative of states ``[B, T, D]`` due to one kind of sub-layer.
+    A field is the derivative of states ``[B, T, D]`` due to the sub-layers of some kinds.
     """
 
-    def __init__(self, block: Sequence[Sublayer], context: Context) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], block: Sequence[Sublayer], context: Context
+    ) -> None:
         self._context = context
-        by_kind: dict[Kind, list[Sublayer]] = {}
-        for kind in _KINDS:
-            sublayers = [sublayer for sublayer in block if isinstance(sublayer.function, kind)]
-            if sublayers:
-                by_kind[kind] = sublayers
-        self._by_kind = by_kind
+        by_field: dict[Attended, list[Sublayer]] = {name: [] for name in _FIELDS}
+        for entry, sublayer in zip(entries, block, strict=True):
+            by_field[entry.kind.attends_to].append(sublayer)
+        self._by_field = {name: sublayers for name, sublayers in by_field.items() if sublayers}
         first = block[0]
         has_norm = not isinstance(first.norm, nn.Identity)
         self._norm = first.norm if has_norm and not first.is_pre_norm else None
@@ -399,32 +399,32 @@ class LayerFlow:
 
     def lie(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Take Lie's step: an Euler step of each field, the feed-forward network's last."""
-        return self._steps(x, [(kind, 1.0) for kind in self._by_kind])
+        return self._steps(x, [(name, 1.0) for name in self._by_field])
 
     def strang(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Take Strang's step: the others between two half steps of the feed-forward network."""
-        halves = [(kind, 0.5) for kind in self._by_kind if kind is FeedForward]
-        wholes = [(kind, 1.0) for kind in self._by_kind if kind is not FeedForward]
+        halves = [(name, 0.5) for name in self._by_field if name == "nothing"]
+        wholes = [(name, 1.0) for name in self._by_field if name != "nothing"]
         return self._steps(x, [*halves, *wholes, *halves])
 
-    def _steps(self, x: Tensor, parts: Sequence[tuple[Kind, float]]) -> Tensor:
-        for kind, size in parts:
-            x = x + size * self._field(kind, x)
+    def _steps(self, x: Tensor, parts: Sequence[tuple[Attended, float]]) -> Tensor:
+        for name, size in parts:
+            x = x + size * self._field(name, x)
             if self._norm is not None:
                 x = self._norm(x)
         return x
 
-    def _field(self, kind: Kind, x: Tensor) -> Tensor:
+    def _field(self, name: Attended, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for sublayer in self._by_kind[kind]:
+        for sublayer in self._by_field[name]:
             normed = sublayer.norm(x) if sublayer.is_pre_norm else x
             total = total + sublayer.step_size * sublayer.function(normed, self._context)
         return total
 
     def _velocity(self, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for kind in self._by_kind:
-            total = total + self._field(kind, x)
+        for name in self._by_field:
+            total = total + self._field(name, x)
         if self._norm is None:
             return total
         if isinstance(self._norm, LayerNorm):
@@ -530,7 +530,7 @@ class _Measured:
                 before = body.positions.add(before, layer, layout.positions)
             modules = body.stack.block(layer)
             block = [module for module in modules if isinstance(module, Sublayer)]
-            flow = LayerFlow(block, context)
+            flow = LayerFlow(body.shape.block, block, context)
             reference = flow.follow(before)
             for index, end in enumerate((flow.lie(before), flow.strang(before), after, before)):
                 differences = (end - reference)[real]  # [N, D]

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from sublayer.config.model import SUBLAYERS
 from sublayer.config.stacks import StackShape, is_one_block
 from sublayer.data.arrays import AnyInts, Floats, Ints
 from sublayer.data.batches import PackedBatch
@@ -260,11 +261,11 @@ _POINTS_PER_INCH = 72.0
 _LEGS = {
     "positions": (look(5).placeholder, "vectors of positions"),
     "norm": (MUTED, "the norm behind a sub-layer"),
-    "ffn": (look(2).placeholder, "network: each token by itself"),
-    "cross": (look(7).placeholder, "attention to the source"),
-    "attention": (look(1).placeholder, "attention: by all tokens that it sees"),
+    "nothing": (look(2).placeholder, "network: each token by itself"),
+    "memory": (look(7).placeholder, "attention to the source"),
+    "itself": (look(1).placeholder, "attention: by all tokens that it sees"),
 }
-"""Colour and name of each kind of step, in drawing order."""
+"""Colour and name of the steps, in drawing order; those of sub-layers by what they attend to."""
 _START, _END = "where a token starts", "where it ends"
 
 
@@ -275,9 +276,9 @@ class Paths:
     stack: str
     """``encoder`` or ``decoder``."""
     steps: tuple[str, ...]
-    """Kinds of the steps in the order of execution, once per execution for shared blocks:
-    ``attention``, ``cross`` or ``ffn``, as blocks name them; ``norm``, a norm after a sub-layer;
-    ``positions``, position vectors added before any block but the first."""
+    """Kinds of the steps in the order of execution, once per execution for shared blocks: those of
+    sub-layers, such as ``attention`` and ``ffn``, as blocks name them; ``norm``, a norm after a
+    sub-layer; ``positions``, position vectors added before any block but the first."""
     states: Float[Tensor, "M N D"]
     """States of N tokens, in float64 on the CPU; M is the number of steps plus one."""
 
@@ -465,8 +466,11 @@ def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     """
     drawn = {}
     states = np.array(panel.coordinates)  # [M, N, 2]
-    for kind, (colour, name) in _LEGS.items():
-        steps = np.flatnonzero(np.array(panel.steps) == kind)
+    legs_of_steps = [
+        SUBLAYERS[step].attends_to if step in SUBLAYERS else step for step in panel.steps
+    ]
+    for leg, (colour, name) in _LEGS.items():
+        steps = np.flatnonzero(np.array(legs_of_steps) == leg)
         if len(steps):
             gaps = np.full_like(states[steps], np.nan)
             legs = np.stack([states[steps], states[steps + 1], gaps], axis=2)  # [K, N, 3, 2]

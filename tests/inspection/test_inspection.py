@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import SUBLAYERS, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split, TokenStore
@@ -28,8 +28,10 @@ from sublayer.inspection.splitting import (
 )
 from sublayer.inspection.states import (
     Box,
+    Panel,
     Sample,
     compare_states,
+    draw_paths,
     follow_tokens,
     measure_layers,
     project,
@@ -37,6 +39,7 @@ from sublayer.inspection.states import (
     spread_rows,
     spread_windows,
 )
+from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.transformer import build
 from tests.breadth import examples
 
@@ -392,6 +395,28 @@ def test_a_rotation_errs_by_the_angle_that_one_computes_by_hand():
     assert second.way == pytest.approx(2 * math.sqrt(2) * chord, rel=1e-6)
     assert (second.lie, second.strang) == pytest.approx((lie, strang), rel=1e-4)
     assert second.own == pytest.approx(second.lie, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+def test_a_new_kind_of_sublayer_is_measured_and_drawn_as_those_that_attend_alike(kind, monkeypatch):
+    added = {"attention": "mixing", "ffn": "network"}
+    for old, new in added.items():
+        monkeypatch.setitem(SUBLAYERS, new, SUBLAYERS[old])
+        monkeypatch.setitem(FUNCTIONS, new, FUNCTIONS[old])
+    known = ["ffn*0.5", "attention", "ffn*0.5"]
+    found = []
+    for block in (known, ["ffn*0.5", "mixing", "network*0.5"]):
+        model = model_of_splitting(kind=kind, norm_order="pre", block=block)
+        panels = []
+        for paths in follow_tokens(
+            model, [Sample(ROW), Sample(WRITTEN)][: len(model.stacks)], n_tokens=5
+        ):
+            places, shares = project(paths.states)
+            panels.append(Panel(paths.stack, list("abcde"), paths.steps, shares, places.tolist()))
+        found.append((measured(model), draw_paths(panels, [""] * len(panels))))
+        steps = panels[-1].steps
+    assert found[0] == found[1]
+    assert set(steps) - {"cross"} == {"ffn", "mixing", "network"}
 
 
 def test_layers_that_are_no_steps_are_refused():
