@@ -290,9 +290,13 @@ def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
 if TYPE_CHECKING:
     FfnName = str
     PositionName = str
+    HeadActivation = str
 else:
     FfnName = Literal[tuple(FFNS)]
     PositionName = Literal[tuple(POSITIONS)]
+    # A head has a single product, so that it takes the activations of networks without a gate.
+    _UNGATED = tuple(ffn.activation for ffn in FFNS.values() if not ffn.is_gated)
+    HeadActivation = Literal[("ffn", *dict.fromkeys(_UNGATED))]
 
 
 of_blocks = partial(field, when=("blocks",))
@@ -418,9 +422,7 @@ class ModelConfig(Table):
     """Support of the distribution of the next token: the tokens, or all rows of the embedding
     matrix, including the learned positions after the tokens, which are never correct (GPT-1, as
     released)."""
-    head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
-        "ffn", needs={"head": ("transform",)}
-    )
+    head_activation: HeadActivation = field("ffn", needs={"head": ("transform",)})
     """Activation of a transform head; ffn: the activation of model.ffn, or gelu if that is
     gated."""
     pooler: Literal["none", "tanh"] = field("none", needs={"kind": ("encoder",)})

@@ -45,17 +45,17 @@ def position_scheme(model: ModelConfig) -> PositionScheme:
 
 
 def head_activation(model: ModelConfig) -> str:
-    """Return the activation of a transform head: relu, gelu or swish.
+    """Return the activation of a transform head.
 
     One that follows the networks of the blocks is gelu where those are gated.
     """
     if model.head_activation != "ffn":
         return model.head_activation
     row = FFNS.get(model.ffn)
-    if row is not None and row.is_gated:
-        return "gelu"
-    # A network that has no row stands for itself, so that what refuses it can name it.
-    return model.ffn
+    if row is None:
+        # A network that has no row stands for itself, so that what refuses it can name it.
+        return model.ffn
+    return "gelu" if row.is_gated else row.activation
 
 
 def key_heads(model: ModelConfig) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sublayer.config.model import POSITIONS, Entry, Role
+from sublayer.config.model import ACTIVATIONS, POSITIONS, Entry, Role
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import OptimizerConfig, Shape
 from sublayer.config.recipe import ResolvedModel
@@ -209,11 +209,12 @@ def loss_activations(step: MicroBatch) -> int:
     position = _ID_BYTES if objective.gathers_positions else 0
     position += state if projects else 0
     if config.head == "transform":
-        # The activation saves its input or its slope, the norm its input. ReLU saves its output,
-        # the same tensor as the input of a norm without casts.
+        # The activation saves its input or its slope, the norm its input. An output that is saved,
+        # as ReLU's, is the same tensor as the input of a norm without casts.
         casts_nothing = config.norm == "rms" or step.precision == "float32"
         is_norms_input = config.norm != "none" and casts_nothing
-        is_counted = head_activation(config) == "relu" and is_norms_input
+        saved = ACTIVATIONS[head_activation(config)]
+        is_counted = saved == "nothing" or (saved == "output" and is_norms_input)
         position += 0 if is_counted else step.narrow * config.d_embed
         if config.norm == "rms":
             position += step.narrow * (config.d_embed + 1)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from sublayer.config.messages import choices_of
 from sublayer.config.model import ACTIVATIONS, FFNS, Entry, Ffn, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import slot, stacks
@@ -118,14 +119,26 @@ def test_networks_by_hand(variant, fields, x, expected):
 
 
 def test_a_ninth_network_is_a_row_and_a_function(monkeypatch):
-    """Squared ReLU (So et al. 2021)."""
-    monkeypatch.setitem(FFNS, "square", Ffn("square", is_gated=False))
+    """Squared ReLU (So et al. 2021), whose name is not its activation's."""
+    monkeypatch.setitem(FFNS, "squared", Ffn("square", is_gated=False))
     monkeypatch.setitem(ACTIVATIONS, "square", "input")
-    monkeypatch.setitem(elementwise.FUNCTIONS, "square", lambda x: torch.relu(x).square())
-    assert make_network("square")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
-    config = make_config(n_layers=1).model_copy(update={"ffn": "square"})
-    parameters = build(config, seed=0).parameters()
-    assert count_parameters(config).total == sum(each.numel() for each in parameters)
+    square = lambda x: torch.relu(x).square()  # noqa: E731
+    monkeypatch.setitem(elementwise.FUNCTIONS, "square", square)
+    assert make_network("squared")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
+    for head in ("linear", "transform"):
+        config = make_config(n_layers=1, head=head).model_copy(update={"ffn": "squared"})
+        model = build(config, seed=0)
+        n_parameters = sum(each.numel() for each in model.parameters())
+        assert count_parameters(config).total == n_parameters
+    assert model.head.activation is square
+
+
+def test_a_head_takes_the_activation_of_any_network_without_a_gate():
+    ungated = {ffn.activation for ffn in FFNS.values() if not ffn.is_gated}
+    assert set(choices_of(ModelConfig.model_fields["head_activation"].annotation)) == {
+        "ffn",
+        *ungated,
+    }
 
 
 @pytest.mark.parametrize("fields, n", [
