@@ -16,11 +16,11 @@ def count(number: float, unit: str, form: str = ",") -> str:
     return f"{text} {unit}{'es' if unit.endswith(_HISSING) else 's'}"
 
 
-def enumerate_names(names: Sequence[str]) -> str:
-    """Join names by commas, the last by "and"."""
+def enumerate_names(names: Sequence[str], conjunction: str = "and") -> str:
+    """Join names by commas, the last by a conjunction."""
     if not names:
         return ""
     *others, last = names
     if not others:
         return last
-    return f"{', '.join(others)} and {last}"
+    return f"{', '.join(others)} {conjunction} {last}"

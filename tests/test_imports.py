@@ -104,6 +104,7 @@ def test_all_definitions_are_used_here_or_by_others():
     ("run('--help')", "torch pydantic numpy scipy rich matplotlib"),
     ("run('runs', 'tests/golden/old', '--json')", "torch"),
     ("run('judge', *('examples/scores/' + name for name in ('base.csv', 'new.csv')))", "torch"),
+    ("run('export', '--help')", "torch"), ("run('import', '--help')", "torch"),
     ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
 ])  # fmt: skip
 def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):

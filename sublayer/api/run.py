@@ -19,10 +19,11 @@ from sublayer.api.arguments import (
     as_text,
 )
 from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
-from sublayer.counts import count
+from sublayer.counts import count, enumerate_names
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, resolved
+from sublayer.interop.classes import CLASSES, describe_classes
 from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.plot import look
@@ -380,9 +381,9 @@ def import_model(
     system: Annotated[
         Literal["huggingface", "gpt1-numpy", "fairseq"],
         Argument(
-            "Format of the model: huggingface for transformers' GPT-1, GPT-2, BERT, ALBERT, "
-            "M2M100, Marian and T5; gpt1-numpy for the arrays of GPT-1's release; fairseq for "
-            "its Transformer, Macaron Net's translators and its BERT.",
+            "Format of the model: huggingface for transformers' "
+            f"{enumerate_names([row.title for row in CLASSES])}; gpt1-numpy for the arrays of "
+            "GPT-1's release; fairseq for its Transformer, Macaron Net's translators and its BERT.",
             metavar="SYSTEM",
         ),
     ],
@@ -451,7 +452,11 @@ def export(
     out: Annotated[PathText, Argument("The new folder to write.", metavar="DIR")],
     *,
     to: Annotated[
-        Literal["huggingface"], Option("The format: that of Hugging Face's transformers.")
+        Literal["huggingface"],
+        Option(
+            "The format: that of Hugging Face's transformers, which has classes for "
+            f"{describe_classes()}."
+        ),
     ] = "huggingface",
     average: Average = None,
 ) -> Found:

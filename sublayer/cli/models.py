@@ -56,8 +56,7 @@ def import_(**options: Any) -> CommandResult:
 
 @client_of(run.export, "sublayer export runs/book --to huggingface exported")
 def export(**options: Any) -> CommandResult:
-    """Write a model so that transformers loads it: a decoder as GPT-2 or GPT-1, an encoder as BERT
-    or ALBERT, an encoder-decoder as M2M100, Marian or T5.
+    """Write a model so that transformers loads it, as the first class that can represent it.
 
     Decoders with post-norm sub-layers become GPT-1, encoder-decoders with relative positions T5. A
     model fine-tuned on a task becomes the class that answers it (labels or a number, choices,

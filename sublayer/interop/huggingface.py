@@ -18,8 +18,8 @@ from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import new_folder
-from sublayer.interop.bert import Albert, Bert
 from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer, save_imported
+from sublayer.interop.classes import CLASSES
 from sublayer.interop.family import (
     CLASSIFICATION,
     REGRESSION,
@@ -42,8 +42,6 @@ from sublayer.interop.folder import (
     write_json,
 )
 from sublayer.interop.foreign_config import ClassConfig, Content, format_value, refused_fields
-from sublayer.interop.gpt import Gpt1, Gpt2
-from sublayer.interop.seq2seq import M2M100, T5, Marian
 from sublayer.interop.tokenizers import describe_text, settings_file
 from sublayer.interop.weight_map import (
     expand,
@@ -52,14 +50,14 @@ from sublayer.interop.weight_map import (
     unwrap,
     with_weights,
 )
+from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec, spec_files
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
 
-_CLASSES: tuple[type[Family], ...] = (Gpt2, Gpt1, Bert, Albert, M2M100, Marian, T5)
-"""If several can represent a model, an export uses the first."""
+_CLASSES: tuple[type[Family], ...] = tuple(load_class(row.family) for row in CLASSES)
 FAMILIES: dict[str, Family] = {}
 """Families by ``model_type``, and by the kind of output for tasks, as in ``bert for labels``."""
 for _class in _CLASSES:

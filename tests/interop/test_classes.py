@@ -16,6 +16,7 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.certificate import CertificateBatch
+from sublayer.interop.classes import CLASSES as LISTED
 from sublayer.interop.family import MOST_LABELS
 from sublayer.interop.foreign_config import Content, Rule
 from sublayer.interop.gpt import _with_marks, _without_marks
@@ -26,6 +27,7 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
+from sublayer.model.layers import load_class
 from sublayer.model.transformer import build
 from sublayer.objective.supervised.heads import unscaled
 from sublayer.tasks.registry import TASKS, TaskSpec
@@ -51,6 +53,12 @@ CHOICES = {
 def test_a_certificate_compares_two_rows_or_one_where_nothing_pads_answers(name, pad_id, n_rows):
     drawn = CertificateBatch.draw(config_of(name), pad_id)
     assert len(drawn.tokens) == n_rows and (pad_id is None or not (drawn.tokens == pad_id).any())
+
+
+def test_classes_are_listed_as_their_families_have_them():
+    families = [load_class(row.family) for row in LISTED]
+    found = [(family.title, family.always["kind"]) for family in families]
+    assert found == [(row.title, row.kind) for row in LISTED]
 
 
 @each_class
