@@ -26,7 +26,7 @@ from sublayer.estimate.memory import (
     training_memory,
     whole_copy,
 )
-from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision, estimate_of
+from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, Precision, Workload, estimate_of
 from sublayer.nearest import nearest_hint
 from sublayer.system.memory import check_memory
 
@@ -182,7 +182,7 @@ _EXCHANGED = 1 << 24
 
 
 def process_memory(
-    step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int, group: Group
+    step: Workload, optimizer: OptimizerConfig, *, n_passes: int, group: Group
 ) -> TrainingMemory:
     """Estimate the memory of each process of a group with ``n_passes`` micro-batches per step.
 
@@ -335,7 +335,7 @@ def check_training(
     if recipe.objective.text != "windows":
         return
     micro = min(sequences, train.micro_batch_sequences)
-    step = MicroBatch(
+    step = Workload(
         model,
         sequences=micro,
         context=recipe.data.context,

@@ -42,8 +42,8 @@ from sublayer.estimate.cost import (
 from sublayer.model.estimates import (
     FLOAT32_BYTES,
     AttentionEstimate,
-    MicroBatch,
     Precision,
+    Workload,
     estimate_of,
     stack_length,
 )
@@ -70,7 +70,7 @@ _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 _INDEX_BYTES = 4
 
 
-def block_activations(step: MicroBatch, stack: StackShape, *, is_last: bool = False) -> int:
+def block_activations(step: Workload, stack: StackShape, *, is_last: bool = False) -> int:
     """Sum the bytes of activations of a micro-batch that one block of a stack saves.
 
     Casts of stacked weights count, once per block. If only some states of the last block are read,
@@ -100,7 +100,7 @@ def block_activations(step: MicroBatch, stack: StackShape, *, is_last: bool = Fa
     return total
 
 
-def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
+def sublayer_activations(step: Workload, stack: StackShape, entry: Entry) -> int:
     """Sum the bytes of activations of a micro-batch that a sub-layer saves.
 
     Inputs of its norm and its function, its dropout mask, and tensors saved inside the function.
@@ -127,7 +127,7 @@ def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
     return FLOAT32_BYTES * (n_inputs + n_statistics)
 
 
-def score_bias(step: MicroBatch, stack: StackShape) -> tuple[int, int, int]:
+def score_bias(step: Workload, stack: StackShape) -> tuple[int, int, int]:
     """Compute the bytes of a stack's score bias, of its gradient, and of the indices that find it.
 
     The bias is one tensor for all blocks. CPU kernels do not save it: only the forward pass holds
@@ -170,18 +170,18 @@ def n_dropped_in_matrix(config: ResolvedModel) -> int:
     return config.vocab_size * config.d_embed + positions
 
 
-def final_norm_activations(step: MicroBatch) -> int:
+def final_norm_activations(step: Workload) -> int:
     """Compute the bytes that the final norm saves of a token."""
     return 0 if step.config.final_norm == "none" else norm_activations(step.config)
 
 
-def final_activations(step: MicroBatch) -> int:
+def final_activations(step: Workload) -> int:
     """Compute the bytes of a token that the final norm and the dropout after it save."""
     dropout_mask = step.config.d_model if step.config.dropout_final else 0
     return final_norm_activations(step) + dropout_mask
 
 
-def loss_activations(step: MicroBatch) -> int:
+def loss_activations(step: Workload) -> int:
     """Sum the bytes of a micro-batch that heads save, with gradients computed in the forward pass.
 
     The vocabulary loss computes gradients along with its value; the gradient of its matrix is as
@@ -242,12 +242,12 @@ def loss_activations(step: MicroBatch) -> int:
     return predictions + matrix_gradient + texts + classifiers
 
 
-def n_predicted(step: MicroBatch) -> int:
+def n_predicted(step: Workload) -> int:
     """Count the positions of a micro-batch with a vocabulary loss."""
     return step.objective.n_predictions(step.lengths.written) * step.sequences
 
 
-def saved_activations(step: MicroBatch) -> int:
+def saved_activations(step: Workload) -> int:
     """Sum the bytes that the forward pass of a micro-batch saves, the loss's gradients included.
 
     Without the casts of weights that autocast keeps: see ``saved_casts``.
@@ -259,7 +259,7 @@ def saved_activations(step: MicroBatch) -> int:
     return total
 
 
-def stack_activations(step: MicroBatch, stack: StackShape) -> int:
+def stack_activations(step: Workload, stack: StackShape) -> int:
     """Sum the bytes of a micro-batch that a stack saves, its embedding stage included."""
     config = step.config
     n_read = n_read_states(config, step.objective, stack_length(stack, step.lengths))
@@ -285,7 +285,7 @@ def stack_activations(step: MicroBatch, stack: StackShape) -> int:
     return total
 
 
-def saved_casts(step: MicroBatch) -> int:
+def saved_casts(step: Workload) -> int:
     """Sum the bytes of casts of unstacked matrices, which autocast keeps through all passes.
 
     They are freed at the optimizer step. None in float32.
@@ -309,7 +309,7 @@ def saved_casts(step: MicroBatch) -> int:
 _CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
 
 
-def _block_work(step: MicroBatch, stack: StackShape) -> int:
+def _block_work(step: Workload, stack: StackShape) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
     Gradients of tensors between its matrix products; later sub-layers of the block have freed their
@@ -338,7 +338,7 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
     return max(beyond_saved) + above
 
 
-def _forward_work(step: MicroBatch) -> int:
+def _forward_work(step: Workload) -> int:
     """Compute the working memory of the last attention's forward pass with a bias.
 
     The bias is held until then. Later sub-layers have not saved anything by then.
@@ -423,7 +423,7 @@ class StepSizes:
 
 
 def step_sizes(
-    step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool = False
+    step: Workload, optimizer: OptimizerConfig, *, is_divided: bool = False
 ) -> StepSizes:
     """Compute the parts and peaks of an optimizer step from ``step``, a pass over a micro-batch.
 
@@ -497,9 +497,7 @@ def step_sizes(
     )
 
 
-def training_memory(
-    step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int
-) -> TrainingMemory:
+def training_memory(step: Workload, optimizer: OptimizerConfig, *, n_passes: int) -> TrainingMemory:
     """Estimate the peak memory of one process with steps of ``n_passes`` equal passes.
 
     ``step`` is one pass. Later passes hold the gradients of earlier ones.
@@ -514,7 +512,7 @@ def training_memory(
 
 
 def whole_copy(
-    step: MicroBatch,
+    step: Workload,
     sizes: StepSizes,
     n_passes: int,
     *,
@@ -541,7 +539,7 @@ def whole_copy(
     )
 
 
-def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> float:
+def holes(step: Workload, n_passes: int, *, is_returned: bool = False) -> float:
     """Return the fragmentation: free memory between tensors, as a share of the tensors that move.
 
     ``is_returned``: freed memory returns to the system, as with recomputed blocks.
@@ -626,7 +624,7 @@ def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry,
 
 
 def update_work(
-    step: MicroBatch, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
+    step: Workload, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
 ) -> int:
     """Compute the bytes of an update of ``n_trained`` parameters, besides states."""
     matrices = matrix_shapes(step.config, step.objective)

@@ -21,8 +21,8 @@ FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
-class MicroBatch:
-    """One forward and backward pass: a micro-batch of ``sequences`` examples on a device.
+class Workload:
+    """Forward and backward pass to estimate: a micro-batch of ``sequences`` examples on a device.
 
     The objective determines an example's lengths from ``context``: of the encoder's and the
     decoder's side, or of the single stack.
@@ -95,14 +95,14 @@ class SublayerEstimate(ABC):
         self.n_matrix = config.d_model * width  # elements of the map back
 
     @abstractmethod
-    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+    def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes saved for a micro-batch, inside and of the memory.
 
         Without its input, which is counted with the surrounding norm and dropout.
         """
 
     @abstractmethod
-    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_gradients(self, step: Workload, stack: StackShape) -> int:
         """Count the peak gradient elements inside, in a micro-batch's backward pass."""
 
     def n_parameters(self) -> int:
@@ -136,11 +136,11 @@ class SublayerEstimate(ABC):
         """Count the elements of unstacked maps."""
         return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) == 2)
 
-    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+    def saved_per_layer(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes that an executed block saves independently of the number of sequences."""
         return 0
 
-    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+    def backward_work(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of gradients in the backward pass: inside, of the stream, of weights."""
         # Gradients exist as computed, narrow, and as accumulated, in float32.
         number_bytes = FLOAT32_BYTES + step.narrow
@@ -149,7 +149,7 @@ class SublayerEstimate(ABC):
         inside = step.narrow * self.n_gradients(step, stack)
         return step.n_tokens(stack) * stream + inside + weights
 
-    def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
+    def forward_work(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of forward work space, where they may exceed the backward pass's."""
         return 0
 
@@ -185,7 +185,7 @@ class AttentionEstimate(SublayerEstimate):
         n_of_keys = 2 * self.key_width * self.config.d_model
         return 2 * self.n_matrix * n_queries + n_of_keys * n_keys + scores_and_values
 
-    def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
+    def saved_of_queries(self, step: Workload, stack: StackShape, n_queries: int) -> int:
         """Sum the bytes of keys, values, and queries with their input, output and weights."""
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
         numbers = 2 * self.key_width * length
@@ -194,11 +194,11 @@ class AttentionEstimate(SublayerEstimate):
         weights = self.saved_weights(few, stack, n_seen, is_fused=is_fused)
         return step.narrow * step.sequences * numbers + weights
 
-    def n_keys(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_keys(self, step: Workload, stack: StackShape) -> int:
         """Count the keys of an example."""
         return step.lengths.read if self.is_cross else stack_length(stack, step.lengths)
 
-    def n_seen(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_seen(self, step: Workload, stack: StackShape) -> int:
         """Count an example's query-key pairs with saved weights."""
         length = stack_length(stack, step.lengths)
         is_causal = stack.is_causal and not self.is_cross
@@ -210,12 +210,12 @@ class AttentionEstimate(SublayerEstimate):
         n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
         return BLOCK_ROWS * (n_whole * length - n_unseen) + rest**2
 
-    def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_projected(self, step: Workload, stack: StackShape) -> int:
         """Count the elements of queries, keys, values and the output map's input."""
         n_keys = step.sequences * self.n_keys(step, stack)
         return 2 * (self.width * step.n_tokens(stack) + self.key_width * n_keys)
 
-    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+    def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, the output map's input, and weights.
 
         A cross-attention also saves a cast of the memory; in float32 all share one memory.
@@ -227,7 +227,7 @@ class AttentionEstimate(SublayerEstimate):
         return features + memory_cast + self.saved_weights(step, stack, n_seen, is_fused=is_fused)
 
     def saved_weights(
-        self, step: MicroBatch, stack: StackShape, n_seen: int, *, is_fused: bool
+        self, step: Workload, stack: StackShape, n_seen: int, *, is_fused: bool
     ) -> int:
         """Sum the bytes of an example's ``n_seen`` attention weights, or of their statistics.
 
@@ -241,7 +241,7 @@ class AttentionEstimate(SublayerEstimate):
         n_per_token = n_heads * n_seen // length
         return n_tokens * step.narrow * n_per_token
 
-    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+    def saved_per_layer(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of the cosines and sines of rotations.
 
         In float32 all layers share them.
@@ -253,7 +253,7 @@ class AttentionEstimate(SublayerEstimate):
         n_angles = stack_length(stack, step.lengths) * self.config.d_head
         return n_casts * step.narrow * n_angles
 
-    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_gradients(self, step: Workload, stack: StackShape) -> int:
         """Count the gradients of queries, keys, values, output, and a block's scores."""
         features = self.n_projected(step, stack)
         if self.is_fused(step, stack):
@@ -262,7 +262,7 @@ class AttentionEstimate(SublayerEstimate):
         scores = self.scores_per_key(step, stack_length(stack, step.lengths), n_keys)
         return features + step.sequences * n_keys * scores
 
-    def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
+    def is_fused(self, step: Workload, stack: StackShape) -> bool:
         """Check whether ``attend`` chooses a fused kernel, which saves no weights.
 
         On a CPU a memory may be masked.
@@ -275,7 +275,7 @@ class AttentionEstimate(SublayerEstimate):
         on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
         return step.device != "cpu" or on_cpu
 
-    def scores_per_key(self, step: MicroBatch, n_queries: int, n_keys: int) -> int:
+    def scores_per_key(self, step: Workload, n_queries: int, n_keys: int) -> int:
         """Count the score elements of a block in a backward pass, per key of a micro-batch.
 
         A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold none.
@@ -307,7 +307,7 @@ class FeedForwardEstimate(SublayerEstimate):
         """Count the parameters of one set of weights: maps, and a swish's learned slope."""
         return super().n_parameters() + learns_beta(self.config, self.ffn.activation)
 
-    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+    def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes saved by activation, product, dropout and output map."""
         dropout = bool(step.config.dropout_ffn)
         if self.ffn.is_gated:
@@ -320,7 +320,7 @@ class FeedForwardEstimate(SublayerEstimate):
         unit = n_saved * step.narrow + dropout  # the mask's byte
         return step.n_tokens(stack) * unit * self.width
 
-    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_gradients(self, step: Workload, stack: StackShape) -> int:
         """Count gradients of hidden units.
 
         The activation's saved tensor besides its output is freed before the gradient of its input
@@ -330,7 +330,7 @@ class FeedForwardEstimate(SublayerEstimate):
         n_gradients = 2 if has_two else 1
         return step.n_tokens(stack) * n_gradients * self.width
 
-    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+    def backward_work(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of gradients, and of our swish's temporaries in float32."""
         gradients, beta = super().backward_work(step, stack), step.config.swish_beta
         if self.ffn.activation != "swish" or beta == 1.0:
@@ -346,7 +346,7 @@ class FeedForwardEstimate(SublayerEstimate):
         separate = step.narrow * n if self.ffn.is_gated else 0
         return gradients + max(0, parts - separate)
 
-    def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
+    def forward_work(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of our GELU's forward pass: its input, and temporaries in float32."""
         if not self._has_own_gelu(step):
             return 0
@@ -356,7 +356,7 @@ class FeedForwardEstimate(SublayerEstimate):
         parts = n_arrays * FLOAT32_BYTES * min(n, GELU_PART)
         return step.narrow * n + parts
 
-    def _has_own_gelu(self, step: MicroBatch) -> bool:
+    def _has_own_gelu(self, step: Workload) -> bool:
         """Check whether it uses our GELU."""
         is_gelu = self.ffn.activation == "gelu"
         return is_gelu and step.config.gelu == "tanh" and step.device == "cpu"
@@ -396,17 +396,17 @@ class LstmEstimate(SublayerEstimate):
         """Count no casts: a CPU computes in float32, a GPU frees its casts by the next call."""
         return 0
 
-    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+    def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of gates, cells and outputs, and of an input that is not cast."""
         numbers = round(_SAVED[step.device] * self.width)
         not_narrowed = (FLOAT32_BYTES - step.narrow) * self.config.d_model
         return step.n_tokens(stack) * (FLOAT32_BYTES * numbers + not_narrowed)
 
-    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+    def n_gradients(self, step: Workload, stack: StackShape) -> int:
         """Count the gradients of gates, inputs and outputs, time-major copies included."""
         return step.n_tokens(stack) * _GRADIENTS * self.width
 
-    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+    def backward_work(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of gradients, both maps' twice: as computed, and as accumulated."""
         return FLOAT32_BYTES * (self.n_gradients(step, stack) + 2 * self.n_backward)
 

@@ -8,7 +8,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objective import Lengths, SupervisedObjective, TranslationObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
-from sublayer.model.estimates import MicroBatch
+from sublayer.model.estimates import Workload
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
 from sublayer.objective.supervised.family import SyntheticExamples
@@ -78,7 +78,7 @@ def make_pass(fields, precision):
         settings |= TRANSLATION
     recipe = load_recipe("gpt", settings).recipe
     config = resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
-    return MicroBatch(config, SEQUENCES, CONTEXT, precision, objective=recipe.objective)
+    return Workload(config, SEQUENCES, CONTEXT, precision, objective=recipe.objective)
 
 
 class Uneven(TranslationObjective):
@@ -105,7 +105,7 @@ def make_task_pass(name, precision):
     fields, objective = TASK_MODELS[name]
     wide = {"n_layers": 5, "d_model": 96, **fields}
     config = resolved(vocab_size=VOCAB_SIZE, context=CONTEXT, **wide)
-    made = MicroBatch(config, SEQUENCES, CONTEXT, precision, keeps_documents_apart=True)
+    made = Workload(config, SEQUENCES, CONTEXT, precision, keeps_documents_apart=True)
     return replace(made, objective=SupervisedObjective(**objective))
 
 

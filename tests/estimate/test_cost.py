@@ -35,7 +35,7 @@ from sublayer.estimate.memory import (
 )
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
-from sublayer.model.estimates import MicroBatch, estimate_of, stack_length
+from sublayer.model.estimates import Workload, estimate_of, stack_length
 from sublayer.model.transformer import build, compose
 from sublayer.system import memory as system_memory
 from sublayer.system.memory import allocating, check_memory
@@ -295,7 +295,7 @@ def test_processes_that_divide_a_model_need_less_memory(has_memory):
 def micro_batch(**settings):
     asked = {"n_layers": 3, "d_model": D, "n_heads": 2, "dropout": 0.0, **settings}
     config = resolved(vocab_size=V, context=T, **asked)
-    return MicroBatch(config, sequences=2, context=T, precision="float32", device="cuda")
+    return Workload(config, sequences=2, context=T, precision="float32", device="cuda")
 
 
 def memory(n, shard="none", *, n_passes=1, exact=False):

@@ -27,7 +27,7 @@ from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_t
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.memory import TrainingMemory, n_states, training_memory
-from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
+from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, Precision, Workload
 from sublayer.study.arms import Arm
 from sublayer.system.memory import cores, free_memory
 
@@ -293,12 +293,10 @@ def copies_in_memory(recipe: Recipe, resources: Resources) -> bool:
     return recipe.train.save_in_background and resources.device == "cpu"
 
 
-def micro_batch(
-    recipe: Recipe, vocab_size: int, resources: Resources, sequences: int
-) -> MicroBatch:
+def micro_batch(recipe: Recipe, vocab_size: int, resources: Resources, sequences: int) -> Workload:
     """Describe a micro-batch of ``sequences`` windows, of complete examples."""
     n_rows = rows_of_example(recipe)
-    return MicroBatch(
+    return Workload(
         expected_model(recipe, vocab_size),
         sequences=max(1, sequences // n_rows) * n_rows,
         context=recipe.data.context,
