@@ -367,8 +367,7 @@ class _Runner:
         n_runs = len(study.arms) * (optioned.n_tuning + optioned.n_seeds)
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs)
-        measures = facts.measures(len(arms))
-        header = list_header(optioned, arms, data, measures, computing, self._path, n_runs=n_runs)
+        header = list_header(optioned, arms, data, facts, computing, self._path, n_runs=n_runs)
         for line in (*header, *foresee(study, metric, looks, self._path)):
             note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
@@ -425,8 +424,7 @@ class _Runner:
                 tokenizers[arm.name] = str(keep_tokenizer(self._path.absolute(), content))
         loaded = {arm.name: arm.loaded for arm in arms}
         recipes = StageRecipes(study.name, chain, loaded, scratch, tokenizers)
-        measures = facts.measures(len(arms))
-        chain_plan = describe_chain(recipes, arms, data, measures, n_seeds=n_seeds)
+        chain_plan = describe_chain(recipes, arms, data, facts, n_seeds=n_seeds)
         chain_plan = beside_earlier(self._path, chain_plan, recipes)
         # Refused before any training.
         columns = list_columns(study.name, chain_plan.chain, chain_plan.parts, chain_plan.kinds)
@@ -466,7 +464,7 @@ class _Runner:
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
         header = list_stages_header(
-            arms, measures, self._study.match, chain_plan, computing, self._path
+            arms, facts, self._study.match, chain_plan, computing, self._path
         )
         for line in (*header, *expected):
             note(line)
@@ -486,8 +484,7 @@ class _Runner:
         if settled is not None:
             return settled
         computing.check_precision(arms)
-        measures = facts.measures(len(arms), is_new=True)
-        return match_budgets(arms, self._study.match, measures, threads=computing.threads(n_runs))
+        return match_budgets(arms, self._study.match, facts, threads=computing.threads(n_runs))
 
     def _begin(
         self, arms: Sequence[Arm], data: Mapping[str, Data], texts: Sequence[str], n_runs: int
@@ -526,13 +523,17 @@ _OLDEST_PACE_S = 600.0
 """Maximum age, in seconds, of an earlier pace for a new study."""
 
 
-class StudyFacts:
+class StudyFacts(Measures):
     """Texts and measurements of a study, each read or taken once."""
 
     def __init__(self, device: str | None, *, is_elsewhere: bool = False) -> None:
-        """Measure on a device of this machine; with ``is_elsewhere``, runs are made on others."""
+        """Measure on a device of this machine; with ``is_elsewhere``, runs are made on others.
+
+        Raises ConfigError for an unknown device.
+        """
         self._device = device
-        self._is_elsewhere = is_elsewhere
+        world = World(rank=0, size=1)
+        self._placement = Place(choose_device(device), world, trains=not is_elsewhere)
         self._data = SharedData(most=None)
         self._resolved: dict[str, ResolvedRecipe] = {}
 
@@ -543,37 +544,29 @@ class StudyFacts:
         """
         return self._data.of(recipe)
 
-    def measures(self, n_arms: int, *, is_new: bool = False) -> Measures:
-        """Return the measurements for the budgets of ``n_arms`` arms.
+    def vocab_size(self, recipe: Recipe) -> int:
+        """Return the vocabulary size of a recipe's tokenizer."""
+        return self.data(recipe).tokenizer.vocab_size
 
-        A study that ``is_new`` reuses no pace older than ten minutes. Nothing is measured before it
-        is needed. Raises ConfigError for an unknown device.
-        """
-        chosen = choose_device(self._device)
-        placement = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)
+    def train_tokens(self, recipe: Recipe) -> int:
+        """Count the tokens per epoch of a recipe's train split."""
+        return family_of(recipe.objective).epoch_tokens(recipe, self.data(recipe).train)
 
-        def step_s(loaded: LoadedRecipe) -> float:
-            data = self.data(loaded.recipe)
-            budget_s = _MEASURE_SECONDS / (2 * n_arms)
-            with stage(f"measuring a step of {loaded.name}"):
-                return measure_step(loaded, data, budget_s, self._device)
-
-        def vocab_size(recipe: Recipe) -> int:
-            return self.data(recipe).tokenizer.vocab_size
-
-        def train_tokens(recipe: Recipe) -> int:
-            family = family_of(recipe.objective)
-            return family.epoch_tokens(recipe, self.data(recipe).train)
-
-        def resolve_once(recipe: Recipe) -> ResolvedRecipe:
-            key = recipe.model_dump_json()
-            if key in self._resolved:
-                return self._resolved[key]
+    def resolve(self, recipe: Recipe, *, is_new: bool = False) -> ResolvedRecipe:
+        """Resolve a recipe once; a study that ``is_new`` reuses no pace older than ten minutes."""
+        key = recipe.model_dump_json()
+        if key not in self._resolved:
             # A study's length is not checked later, so an old pace will not do.
             oldest_s = _OLDEST_PACE_S if is_new else math.inf
             data = self.data(recipe)
-            resolved, _ = resolve_run(recipe, data, placement, oldest_s=oldest_s, say=note)
-            self._resolved[key] = resolved
-            return resolved
+            self._resolved[key], _ = resolve_run(
+                recipe, data, self._placement, oldest_s=oldest_s, say=note
+            )
+        return self._resolved[key]
 
-        return Measures(vocab_size, train_tokens, resolve_once, step_s)
+    def step_s(self, loaded: LoadedRecipe, n_arms: int) -> float:
+        """Measure the seconds of an optimizer step in its share of half a minute."""
+        data = self.data(loaded.recipe)
+        budget_s = _MEASURE_SECONDS / (2 * n_arms)
+        with stage(f"measuring a step of {loaded.name}"):
+            return measure_step(loaded, data, budget_s, self._device)

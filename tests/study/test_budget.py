@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -354,17 +353,30 @@ def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
     assert match_arms(arms, models, "none")[0] == Match((), 0.0)
 
 
-def resolve(recipe, **more: int):
-    settled = {"steps": 301, "evaluate_steps": 31, "precision": "bfloat16", "threads": 2, **more}
-    return recipe.model_copy(update={"train": recipe.train.model_copy(update=settled)})
+class Known(Measures):
+    """Measurements that are known: settled fields, and the seconds of each step in turn."""
+
+    def __init__(self, step_s=(), **settled: int):
+        self.settled, self.seconds, self.timed = settled, iter(step_s), []
+
+    def vocab_size(self, recipe):
+        return 257
+
+    def train_tokens(self, recipe):
+        return 70_000
+
+    def resolve(self, recipe, *, is_new=False):
+        settled = {"steps": 301, "evaluate_steps": 31, "precision": "bfloat16", "threads": 2}
+        train = recipe.train.model_copy(update={**settled, **self.settled})
+        return recipe.model_copy(update={"train": train})
+
+    def step_s(self, loaded, n_arms):
+        block = loaded.recipe.model.block
+        self.timed.append(block)
+        return next(self.seconds, 0.25 if block == "macaron" else 0.2)
 
 
-MEASURES = Measures(
-    vocab_size=lambda recipe: 257,
-    train_tokens=lambda recipe: 70_000,
-    resolve=resolve,
-    step_s=lambda loaded: 0.25 if loaded.recipe.model.block == "macaron" else 0.2,
-)
+MEASURES = Known()
 
 
 def settled_arms(*texts: str, vary: str = "model.block=transformer,macaron") -> list[Arm]:
@@ -383,12 +395,12 @@ def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
     assert (macaron.matched, macaron.settled) == ((f"model.d_ff={width}",), {"model.d_ff": width})
     _, longer = match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
     assert longer.loaded.recipe.train.steps == 13
-    briefly = partial(resolve, evaluate_steps=151, evaluate_tokens=999)
+    briefly = Known(evaluate_steps=151, evaluate_tokens=999)
     arms = settled_arms("train.minutes=3", vary="train.batch_sequences=16,7")
     longer = round(301 * 16 / 7)
     for measures, expected in (
         (MEASURES, [(301, None, None), (longer, None, None)]),
-        (replace(MEASURES, resolve=briefly), [(301, 151, 999), (longer, longer // 2, 999)]),
+        (briefly, [(301, 151, 999), (longer, longer // 2, 999)]),
     ):
         trains = [each.loaded.recipe.train for each in match_budgets(arms, "none", measures)]
         found = [(each.steps, each.evaluate_steps, each.evaluate_tokens) for each in trains]
@@ -401,16 +413,12 @@ def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
         return macaron.loaded.recipe.train.steps
 
     assert steps_of("train.minutes=3", MEASURES) == round(301 * 0.2 / 0.25)
-    slow = replace(MEASURES, step_s=lambda loaded: 1.0)
-    assert steps_of("train.epochs=2", slow) == pytest.approx(2 * 70_000 / (8 * 128), abs=1)
-    timed = []
-
-    def step_s(loaded):
-        timed.append(loaded.recipe.model.block)
-        return 0.15 + 0.05 * len(timed)
-
-    assert steps_of("train.steps=300", replace(MEASURES, step_s=step_s)) == 300
-    assert timed == ["transformer", "macaron", "macaron", "transformer"]
+    assert steps_of("train.epochs=2", Known([1.0] * 4)) == pytest.approx(
+        2 * 70_000 / (8 * 128), abs=1
+    )
+    drifting = Known([0.2, 0.25, 0.3, 0.35])
+    assert steps_of("train.steps=300", drifting) == 300
+    assert drifting.timed == ["transformer", "macaron", "macaron", "transformer"]
 
 
 def planned_budgets(*settings: str, vary: str, **options) -> tuple[ArmBudget, ...]:

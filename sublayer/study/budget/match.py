@@ -1,7 +1,8 @@
 """Budgets of arms: matched in parameters, operations or time, and their excess over each other."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -137,21 +138,27 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
 ORIGIN = "study"
 
 
-@dataclass(frozen=True)
-class Measures:
-    """Measurements of a recipe, as functions: they read texts and time steps when called.
+class Measures(ABC):
+    """Measurements of recipes with absolute paths, which read texts and time steps when asked."""
 
-    Paths of the recipes are absolute, except for ``step_s``.
-    """
+    @abstractmethod
+    def vocab_size(self, recipe: Recipe) -> int:
+        """Return the vocabulary size of a recipe's tokenizer."""
 
-    vocab_size: Callable[[Recipe], int]
-    """Vocabulary size of the recipe's tokenizer."""
-    train_tokens: Callable[[Recipe], int]
-    """Tokens per epoch of the train split."""
-    resolve: Callable[[Recipe], ResolvedRecipe]
-    """The recipe with the fields that a run on this machine would fill in; minutes are measured."""
-    step_s: Callable[[LoadedRecipe], float]
-    """Seconds of an optimizer step; called twice per arm if time is matched."""
+    @abstractmethod
+    def train_tokens(self, recipe: Recipe) -> int:
+        """Count the tokens per epoch of a recipe's train split."""
+
+    @abstractmethod
+    def resolve(self, recipe: Recipe, *, is_new: bool = False) -> ResolvedRecipe:
+        """Fill in the fields that a run on this machine would fill in; minutes are measured.
+
+        A study that ``is_new`` reuses no old measurement.
+        """
+
+    @abstractmethod
+    def step_s(self, loaded: LoadedRecipe, n_arms: int) -> float:
+        """Measure the seconds of an optimizer step, twice for each of ``n_arms`` in all."""
 
     def model(self, arm: Arm) -> ResolvedModel:
         """Resolve the model of an arm's recipe, with the vocabulary of its tokenizer."""
@@ -184,7 +191,7 @@ def match_budgets(
     The baseline is the first arm. Minutes become the baseline's steps, once; an arm with other
     batches gets as many tokens. Raises ConfigError if an arm cannot be matched.
     """
-    resolved = measures.resolve(absolute_paths(arms[0].loaded.recipe))
+    resolved = measures.resolve(absolute_paths(arms[0].loaded.recipe), is_new=True)
     if threads is not None:
         train = resolved.train.model_copy(update={"threads": threads})
         resolved = resolved.model_copy(update={"train": train})
@@ -199,8 +206,8 @@ def match_budgets(
     if rule == "time":
         # Each arm in turn, then in reverse order: a steady drift of the machine's speed affects all
         # arms equally.
-        there = [measures.step_s(arm.loaded) for arm in even]
-        back = [measures.step_s(arm.loaded) for arm in reversed(even)]
+        there = [measures.step_s(arm.loaded, len(even)) for arm in even]
+        back = [measures.step_s(arm.loaded, len(even)) for arm in reversed(even)]
         seconds = [(one + other) / 2 for one, other in zip(there, reversed(back), strict=True)]
     matches = match_arms(even, models, rule, steps=measures.steps(even[0]), step_seconds=seconds)
     matched_arms = []
