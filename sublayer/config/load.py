@@ -42,6 +42,7 @@ from sublayer.config.recipe import (
     current_name,
     keys,
     resolved_recipe,
+    with_added,
     with_current_names,
 )
 from sublayer.config.resolve import derive, warmup_steps
@@ -98,7 +99,8 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
-    """Build the recipe that ``dump_recipe`` wrote as TOML; fields that came since are default.
+    """Build the recipe that ``dump_recipe`` wrote as TOML; fields that came since are default, or
+    as ``ADDED`` has them.
 
     ``origin`` says where it stands. Raises ConfigError where it is none, or where fields of one of
     its tables contradict each other.
@@ -112,7 +114,11 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
         check_tables(recipe)
     except ConfigError as error:
         raise ConfigError(f"{error}{where(origin)}") from None
-    return recipe
+    tables = {
+        "model": with_added("model", recipe.model),
+        "train": with_added("train", recipe.train),
+    }
+    return recipe.model_copy(update=tables)
 
 
 def read_derived(path: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import getsource
 from itertools import pairwise
@@ -83,7 +83,7 @@ class ResolvedModel(ModelConfig):
 
     @model_validator(mode="after")
     def _check_derived(self) -> Self:
-        return _check(self, _MODEL_FIELDS)
+        return _check(self, _DERIVED["model"])
 
 
 class ResolvedTrain(TrainConfig):
@@ -106,7 +106,7 @@ class ResolvedTrain(TrainConfig):
 
     @model_validator(mode="after")
     def _check_derived(self) -> Self:
-        return _check(self, _TRAIN_FIELDS)
+        return _check(self, _DERIVED["train"])
 
 
 class ResolvedRecipe(Recipe):
@@ -140,8 +140,10 @@ def _derived(table: type[Table], without: Sequence[str] = ()) -> tuple[str, ...]
     )
 
 
-_MODEL_FIELDS = _derived(ModelConfig, without=("n_decoder_layers", "decoder_block"))
-_TRAIN_FIELDS = _derived(TrainConfig)
+_DERIVED = {
+    "model": _derived(ModelConfig, without=("n_decoder_layers", "decoder_block")),
+    "train": _derived(TrainConfig),
+}
 
 
 def _check(table: AnyTable, names: tuple[str, ...]) -> AnyTable:
@@ -175,6 +177,23 @@ def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[st
     prefix = f"{table}." if table else ""
     names = {key: current_name(f"{prefix}{key}").removeprefix(prefix) for key in values}
     return {(key if names[key] in values else names[key]): value for key, value in values.items()}
+
+
+ADDED: dict[str, Callable[[Any], Any]] = {}
+"""Each derived field of the model or of training that earlier versions lacked: ``table.field`` to
+its value in a table that was resolved without it."""
+
+
+def with_added(name: str, table: AnyTable) -> AnyTable:
+    """Fill in the fields of ``ADDED`` that a resolved table lacks; ``name`` is the table's.
+
+    A table with another unset field is no resolved one, and stays as it is.
+    """
+    unset = [field for field in _DERIVED[name] if getattr(table, field) is None]
+    if not unset or not ADDED.keys() >= {f"{name}.{field}" for field in unset}:
+        return table
+    values = {field: ADDED[f"{name}.{field}"](table) for field in unset}
+    return table.model_copy(update=values)
 
 
 TABLES: dict[str, Mapping[str, type[Table]]] = {

@@ -18,7 +18,7 @@ from torch import Tensor
 from sublayer.config.contradictions import check_model
 from sublayer.config.messages import show
 from sublayer.config.model import POSITIONS, ModelConfig
-from sublayer.config.recipe import ResolvedModel, with_current_names
+from sublayer.config.recipe import ResolvedModel, with_added, with_current_names
 from sublayer.config.resolve import DECODER_FIELDS
 from sublayer.config.stacks import n_copies, stacks
 from sublayer.errors import CheckpointError, ConfigError
@@ -171,7 +171,7 @@ def read_config(folder: Path) -> ResolvedModel:
     """Read a model folder's resolved config; check names and shapes of its weights.
 
     Only the header of the weights is read. Fields of older versions are read under their current
-    names.
+    names, and later ones are filled in.
 
     Raises CheckpointError where a file is missing, damaged or of another model.
     """
@@ -191,7 +191,7 @@ def read_config(folder: Path) -> ResolvedModel:
     try:
         if isinstance(fields, dict):
             fields = with_current_names(fields, table="model")
-        settings = ModelConfig.model_validate_json(json.dumps(fields))
+        settings = with_added("model", ModelConfig.model_validate_json(json.dumps(fields)))
         check_model(settings)
     except ValidationError as error:
         where = error.errors()[0]

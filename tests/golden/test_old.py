@@ -1,7 +1,9 @@
 """Runs, exports and studies as earlier commits wrote them resume, load and are reported."""
 
+import hashlib
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,7 +18,9 @@ from safetensors.torch import load_file
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.errors import ConfigError
+from sublayer.config.load import read_run_recipe
+from sublayer.config.recipe import ADDED
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.study.collect import results_of_folder
 from sublayer.training.checkpoints import stored_model
 from tests.golden.core import digest, kind
@@ -116,6 +120,41 @@ def test_a_stopped_run_goes_on_and_ends_as_the_unbroken_one(name: str, old: Copy
     assert (stopped / "metrics.jsonl").read_text().startswith(begun)
     assert_same_weights(stopped, unbroken)
     assert_same(metrics(stopped), metrics(unbroken))
+
+
+def before(field: str, folder: Path) -> None:
+    """Take a derived field of the model out of a run, as if a version without it had written it."""
+    for path in (path for name in ("recipe.toml", "inputs.json") for path in folder.rglob(name)):
+        line = rf'(\\n|\n){field} = .*?(?=\1)|"model\.{field}",\s*'
+        path.write_text(re.sub(line, "", path.read_text()))
+    for path in folder.rglob("config.json"):
+        described = json.loads(path.read_text())
+        del described["model"][field]
+        path.write_text(json.dumps(described))
+    for path in folder.rglob("manifest.json"):
+        listed = json.loads(path.read_text())
+        for name, entry in listed.items():
+            content = (path.parent / name).read_bytes()
+            entry.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        path.write_text(json.dumps(listed))
+
+
+def test_a_run_from_before_a_derived_field_goes_on_and_is_read(
+    old: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "d37b588/adafactor"
+    stopped, finished, unbroken = old(f"{name}/stopped"), old(f"{name}/finished"), OLD / name
+    for folder in (stopped, finished):
+        before("d_head", folder)
+    with pytest.raises(ConfigError, match="d_head have no value"):
+        read_run_recipe(stopped / "recipe.toml")
+    with pytest.raises(CheckpointError, match=r"does not say what model\.d_head is"):
+        sublayer.load(finished)
+    monkeypatch.setitem(ADDED, "model.d_head", lambda model: model.d_model // model.n_heads)
+    assert read_run_recipe(stopped / "recipe.toml").model.d_head == 4
+    assert sublayer.load(finished).config.d_head == 4
+    sublayer.train(stopped, out=stopped, resume=True, device="cpu")
+    assert_same_weights(stopped, unbroken / "finished")
 
 
 def test_sharded_runs_go_on_in_two_processes_and_end_as_the_unbroken_ones(
