@@ -341,6 +341,17 @@ def test_a_step_has_its_bias_with_its_gradient():
         check_gradients(own, expected, (q, k, v, bias))
 
 
+@pytest.mark.parametrize("is_step", [False, True])
+def test_a_head_of_keys_serves_consecutive_heads_of_queries(is_step):
+    q, k, v = inputs = attention_inputs(0, 4, 11)
+    queries, seen = torch.cat([q, 2 * q], dim=1), torch.ones(4, 11, dtype=torch.bool)
+    hidden = torch.zeros(B, 4, 11, dtype=torch.bool)
+    keys = StepKeys.hiding(hidden, torch.float64) if is_step else Keys(False, None)
+    own = attend(queries, k, v, keys, scale=0.7)
+    repeated = (x.repeat_interleave(2, 1) for x in (k, v))
+    check_gradients(own, plain_attention(queries, *repeated, 0.0, seen), inputs)
+
+
 def loss_inputs(dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(shape, dtype=dtype, generator=generator) for shape in ((N, E), (V, E), V)]

@@ -100,16 +100,18 @@ def _in_one_row(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "BT H K"]:
 
 
 def attend(
-    q: Float[Tensor, "*B T K"],
-    k: Float[Tensor, "*B S K"],
-    v: Float[Tensor, "*B S K"],
+    q: Float[Tensor, "*B H T K"],
+    k: Float[Tensor, "*B G S K"],
+    v: Float[Tensor, "*B G S K"],
     keys: Keys | StepKeys,
     bias: Float[Tensor, "... #T S"] | None = None,
     *,
     scale: float,
     p_dropout: float = 0.0,
-) -> Float[Tensor, "*B T K"]:
+) -> Float[Tensor, "*B H T K"]:
     """Average values by ``softmax(scale * q k + bias)`` over the keys that a query sees.
+
+    Each of G heads of keys and values serves H / G consecutive heads of queries.
 
     ``bias`` is ``[1 or B, H, T, S]`` and has a gradient; in a step one row may serve all queries.
     Dropout of weights has probability ``p_dropout`` and scale ``1 / (1 - p_dropout)``; a step has
@@ -121,6 +123,9 @@ def attend(
     by the kernel without padding where possible (``is_supported``). A decoding step takes plain
     matrix products, the fastest on few rows.
     """
+    if k.shape[-3] < q.shape[-3]:
+        n_shared = q.shape[-3] // k.shape[-3]
+        k, v = (x.repeat_interleave(n_shared, -3) for x in (k, v))
     if isinstance(keys, StepKeys):
         if scale != 1.0:
             q = q * scale
