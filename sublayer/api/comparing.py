@@ -119,15 +119,17 @@ def compare(
     errors of :mod:`sublayer.errors`.
     """
     from sublayer.reporting.tables import check_table_files, write_tables
+    from sublayer.study.definition import asked_study
 
     files = [Path(file) for file in tables]
     check_table_files(files)
-    sources = as_sources(source)
+    sources, settings = as_sources(source), overrides or ()
+    given = study_options(options, device=device, on=on, resume=resume)
+    asked = asked_study(sources, settings, given)
     with stage("starting PyTorch"):
         from sublayer.reporting.files import report_study
 
-    asked = study_options(options, device=device, on=on, resume=resume)
-    results, report = report_study(sources, overrides or (), asked)
+    results, report = report_study(sources, settings, given, asked)
     for file in files:
         write_tables(results, file)
     return Comparison(results, report)

@@ -24,7 +24,7 @@ from sublayer.study.comparisons import (
     secondary_analyses,
     tuned_best,
 )
-from sublayer.study.definition import Options, Overrides
+from sublayer.study.definition import OptionedStudy, Options, Overrides
 from sublayer.study.finished import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
 from sublayer.study.plan_file import PLAN
@@ -37,14 +37,18 @@ _HEADING = '<h1 id="verdict">'
 
 
 def report_study(
-    sources: Sequence[str], overrides: Overrides, options: Options
+    sources: Sequence[str],
+    overrides: Overrides,
+    options: Options,
+    asked: OptionedStudy | None = None,
 ) -> tuple[Results, Path]:
     """Run a study, or its missing runs, and write its report; return results and report.
 
-    Raises as ``run_study`` does, and TrainingError after the report, if no arm is left with two
-    seeds to compare, or with the single planned one.
+    ``asked`` is the study of these arguments, if it is loaded already. Raises as ``run_study``
+    does, and TrainingError after the report, if no arm is left with two seeds to compare, or with
+    the single planned one.
     """
-    results, folder = run_study(sources, overrides, options)
+    results, folder = run_study(sources, overrides, options, asked)
     report = write_results(results, folder)
     differences = results.differences
     if results.has_verdicts:

@@ -16,6 +16,7 @@ from sublayer.config.resolve import MEASURED, in_proportion
 from sublayer.config.rules import is_idle
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
 from sublayer.errors import ConfigError, check_rules
+from sublayer.files.storage import describe_absence
 from sublayer.nearest import nearest
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import Looks, fixed, until_decided
@@ -740,3 +741,33 @@ def _with_options(study: Study, options: Options) -> Study:
     tune = tuple(text.removeprefix(prefix) for text in of_tasks) or chain.tune
     chain = replace(chain, n_seeds=n_seeds, data=options.data, tune=tune)
     return replace(study, chain=chain)
+
+
+def asked_study(
+    sources: Sequence[str], overrides: Overrides, options: Options
+) -> OptionedStudy | None:
+    """Load the study that a command asks for; None for several runs, which are compared unchanged.
+
+    Raises ConfigError as ``load_asked`` and ``ask`` do, and for runs beside other sources, or with
+    options that would change them.
+    """
+    run = next(filter(is_run, sources), None) if len(sources) > 1 else None
+    if run is not None:
+        for source in sources:
+            if not Path(source).exists() and source not in shipped_recipes():
+                raise ConfigError(f"{describe_absence(source)}: name a finished run")
+            check_rules(
+                "",
+                (
+                    not is_run(source),
+                    f"{run} is a run and {source} is not: compare either recipes or folders of "
+                    "finished runs; sublayer report shows a comparison",
+                ),
+            )
+        words = command_line([], overrides, replace(options, device=None)).split()[2:]
+        words += ["--resume"] if options.resume else []
+        idle = " ".join(words)
+        check_rules("", (words, f"existing runs are compared unchanged: leave out {idle}"))
+        return None
+    study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
+    return ask(study, options)

@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sublayer.config.data import NO_TEST, TOKENIZERS, holds_out
-from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import LoadedRecipe, absolute_paths, vary
 from sublayer.config.messages import check_choice
 from sublayer.config.recipe import Recipe, ResolvedRecipe
@@ -18,7 +17,6 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, check_rules
 from sublayer.evaluation.items import Metric
-from sublayer.files.storage import describe_absence
 from sublayer.numbers import format_share
 from sublayer.objective.base import family_of
 from sublayer.runs.folder import check_start
@@ -36,10 +34,8 @@ from sublayer.study.definition import (
     Options,
     Overrides,
     Study,
-    ask,
+    asked_study,
     command_line,
-    is_run,
-    load_asked,
 )
 from sublayer.study.evidence import StudyJudge, foresee, has_items, undecided
 from sublayer.study.finished import compare_runs
@@ -271,35 +267,23 @@ def _budgets(
 
 
 def run_study(
-    sources: Sequence[str], overrides: Overrides, options: Options
+    sources: Sequence[str],
+    overrides: Overrides,
+    options: Options,
+    asked: OptionedStudy | None = None,
 ) -> tuple[Results, Path]:
     """Run a study, or its missing runs, and return its results and its folder.
 
-    Two or more existing runs are compared unchanged. Failed runs are part of the results. Raises
-    ConfigError and DataError before any training, and Interrupted during it.
+    ``asked`` is the study of these arguments, if it is loaded already. Two or more existing runs
+    are compared unchanged. Failed runs are part of the results. Raises ConfigError and DataError
+    before any training, and Interrupted during it.
     """
-    run = next(filter(is_run, sources), None) if len(sources) > 1 else None
-    if run is not None:
-        for source in sources:
-            if not Path(source).exists() and source not in shipped_recipes():
-                raise ConfigError(f"{describe_absence(source)}: name a finished run")
-            check_rules(
-                "",
-                (
-                    not is_run(source),
-                    f"{run} is a run and {source} is not: compare either recipes or folders of "
-                    "finished runs; sublayer report shows a comparison",
-                ),
-            )
-        words = command_line([], overrides, replace(options, device=None)).split()[2:]
-        words += ["--resume"] if options.resume else []
-        idle = " ".join(words)
-        check_rules("", (words, f"existing runs are compared unchanged: leave out {idle}"))
+    asked = asked or asked_study(sources, overrides, options)
+    if asked is None:
         return compare_runs([Path(source) for source in sources], options.out, options.device)
-    study = load_asked(sources, overrides, vary_texts=options.vary, scale=options.scale)
-    runner = _Runner(study, options, sources, overrides)
+    runner = _Runner(asked, options, sources, overrides)
     if len(sources) > 1:
-        for difference in study.caveats:
+        for difference in asked.study.caveats:
             note(difference)
     folder = runner.folder
     with folder.held():
@@ -312,14 +296,17 @@ class _Runner:
     """Maker of a study's runs, from its texts to the last of them."""
 
     def __init__(
-        self, study: Study, options: Options, sources: Sequence[str], overrides: Overrides
+        self,
+        optioned: OptionedStudy,
+        options: Options,
+        sources: Sequence[str],
+        overrides: Overrides,
     ) -> None:
-        """Combine a study and its command's options, and find its folder.
+        """Check a study with its command's options, and find its folder.
 
-        Raises ConfigError if they conflict, or the folder holds another study.
+        Raises ConfigError where it cannot be made, or the folder holds another study.
         """
-        self._optioned = ask(study, options)
-        study = self._optioned.study
+        self._optioned, study = optioned, optioned.study
         check_study(study, n_trials=len(self._optioned.trials))
         self._study, self._options, self._notes = study, options, arm_notes(study.arms)
         margin, factor = None, 1.0
