@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sublayer.config.load import read_run_recipe
+from sublayer.config.load import check_model_path, read_run_recipe
 from sublayer.config.recipe import ResolvedModel
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
@@ -21,8 +21,8 @@ from sublayer.files.checkpoints import (
     verify_checkpoint,
 )
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import describe_absence, describe_runs_within
-from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
+from sublayer.files.storage import describe_absence
+from sublayer.model.model_folder import load_weights, read_config
 from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose
 from sublayer.system.machine import check_device
@@ -146,16 +146,7 @@ def find_model(path: Path) -> Path:
     whole one. Only checkpoints are verified; other folders are looked at when they are loaded.
     Raises CheckpointError where there is none, or it is a damaged checkpoint or of another format.
     """
-    if not path.is_dir():
-        if path.parent.name == CHECKPOINTS_NAME and (path.parent.parent / RECIPE_NAME).is_file():
-            steps = saved_steps(path.parent)
-            there = ", ".join(checkpoint_path(path.parent, step).name for step in steps) or "none"
-            raise CheckpointError(
-                f"{path.parent.parent} has no checkpoint {path.name}: there are {there}; to keep "
-                "one, name it in train.keep_steps"
-            )
-        fault = f"{path} is a file" if path.is_file() else describe_absence(path)
-        raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
+    check_model_path(path)
     if (path / MANIFEST).is_file():
         verify_checkpoint(path)
         return path / MODEL_NAME
@@ -170,17 +161,6 @@ def find_model(path: Path) -> Path:
             )
         best = read_state(newest).best
         return (newest if best is None else checkpoint_path(root, best.step)) / MODEL_NAME
-    if not (path / CONFIG_NAME).is_file():
-        raise CheckpointError(
-            f"{path} is not a run, a checkpoint or a model folder: "
-            f"it has no {RECIPE_NAME} and no {CONFIG_NAME}{describe_runs_within(path)}"
-        )
-    described = read_json_object(path / CONFIG_NAME, CheckpointError)
-    if described.get("format") != FORMAT and "model_type" in described:
-        raise CheckpointError(
-            f"{path} is a HuggingFace folder: `sublayer import huggingface {path} --out OUT` "
-            "converts it"
-        )
     return path
 
 

@@ -114,6 +114,27 @@ def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):
     assert run_program(program).stderr == "set()\n"
 
 
+NAMELESS = """
+    train nosuch; train gpt model.d_modle=3; finetune gpt nosuch; compare nosuch; compare gpt nosuch
+    compare gpt --vary model.ffm=gelu,swiglu; export nosuch out; report nosuch; translate nosuch
+    generate nosuch --prompt a; fill nosuch --text a; predict nosuch new.csv; evaluate nosuch
+    evaluate nosuch --probes cola; embed nosuch new.txt --out v.npy; inspect layers nosuch
+    inspect splitting nosuch; inspect paths nosuch
+    """
+
+
+def test_names_of_nothing_are_refused_before_pytorch_is_loaded(tmp_path):
+    for name in ("new.csv", "new.txt"):
+        (tmp_path / name).write_text("text\na\n")
+    lines = [words.split() for words in NAMELESS.replace("\n", ";").split(";") if words.strip()]
+    program = f"import os, sys; os.chdir({str(tmp_path)!r}); from sublayer.cli.main import main\n"
+    program += f"codes = [main(words) for words in {lines}]\n"
+    program += "print(set(codes), 'torch' in sys.modules)"
+    done = run_program(program)
+    assert done.stdout == "{2} False\n"
+    assert len(done.stderr.splitlines()) == len(lines)
+
+
 def test_one_process_trains_without_the_compiler_and_what_several_need(tmp_path):
     (tmp_path / "text.txt").write_text("the cat saw another dog on a mat while it rained\n" * 40)
     slow_ones = {"torch._dynamo", "torch.distributed.tensor", "torch.onnx", "scipy", "sympy"}

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
@@ -24,7 +25,7 @@ from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.options import Argument, Option, PathText
-from sublayer.system.stages import note
+from sublayer.system.stages import note, stage
 from sublayer.text_model import TextModel
 from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
 
@@ -413,6 +414,21 @@ def _listed(targets: PathText | Sequence[PathText], what: str) -> Sequence[PathT
     if not listed:
         raise ConfigError(f"no {what} is given: name one, or several in a list")
     return listed  # type: ignore[return-value]
+
+
+@contextmanager
+def starting(*runs: PathText) -> Iterator[None]:
+    """Show that PyTorch starts, to load the models of some paths.
+
+    Raises CheckpointError, before that, where a path is no run, checkpoint or model folder.
+    """
+    from sublayer.config.load import check_model_path
+
+    for run in runs:
+        if not isinstance(run, TextModel):
+            check_model_path(Path(run))
+    with stage("starting PyTorch"):
+        yield
 
 
 def loaded(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
-from sublayer.api.arguments import Device, as_path
+from sublayer.api.arguments import Device, as_path, starting
 from sublayer.api.results import Found, check_new, write_plot
 from sublayer.config.table import MOST_LAYERS, MOST_ROWS
 from sublayer.counts import count
@@ -235,17 +235,18 @@ def _models(runs: Sequence[PathText], options: InspectionOptions, kind: str = ""
 
     ``kind`` is an inspection that needs a run.
     """
-    from sublayer.loading import find_model
-
     models = [as_path(run) for run in runs]
+    if kind and not models:
+        raise ConfigError(f"inspect {kind} needs a run: name one or more")
+    if (out := options.get("out")) is not None:
+        check_new(Path(out))
+    with starting(*models):
+        from sublayer.loading import find_model
+
     folders = [resolved(find_model(run)) for run in models]
     for number, folder in enumerate(folders):
         if folder in folders[:number]:
             raise ConfigError(f"{models[number]} is given twice: name each model once")
-    if (out := options.get("out")) is not None:
-        check_new(Path(out))
-    if kind and not models:
-        raise ConfigError(f"inspect {kind} needs a run: name one or more")
     return models
 
 

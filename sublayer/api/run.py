@@ -17,12 +17,13 @@ from sublayer.api.arguments import (
     TableFiles,
     as_path,
     as_text,
+    starting,
 )
 from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
 from sublayer.counts import count, enumerate_names
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import as_typed, resolved
+from sublayer.files.storage import as_typed, describe_absence, resolved
 from sublayer.interop.classes import CLASSES, describe_classes
 from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
@@ -370,10 +371,13 @@ def report(
     ``out`` is its file, by default ``report.html`` in the folder. Raises ConfigError if the folder
     holds neither, and for a file that is not a report of it.
     """
+    path, files = as_path(folder), [as_path(file) for file in tables]
+    if not path.is_dir():
+        fault = f"{path} is a file" if path.is_file() else describe_absence(path)
+        raise ConfigError(f"{fault}: name the folder of a run or of a comparison")
     from sublayer.reporting.files import report_again
 
-    files = [as_path(file) for file in tables]
-    return report_again(as_path(folder), None if out is None else as_path(out), files)
+    return report_again(path, None if out is None else as_path(out), files)
 
 
 @checked
@@ -465,7 +469,7 @@ def export(
     The result has the ``class`` that loads it and the ``certificate`` of the comparison of logits.
     Raises ConfigError, with the field, for a model that no class can represent.
     """
-    with stage("starting PyTorch"):
+    with starting(run):
         from sublayer.interop.huggingface import export_huggingface
         from sublayer.loading import load
 

@@ -14,6 +14,7 @@ from sublayer.api.arguments import (
     as_paths,
     as_source,
     loaded,
+    starting,
 )
 from sublayer.api.results import Found, html_table, page, rows_of
 from sublayer.config.objective import BleuTokenizer
@@ -24,7 +25,7 @@ from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
 from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
-from sublayer.tasks.probes import PROBES, check_names
+from sublayer.tasks.probes import PROBES, Settings, check_names
 
 if TYPE_CHECKING:
     from sublayer.objective.base import Evaluation, Family
@@ -177,7 +178,7 @@ def evaluate(
         given["against"] = Path(given["against"])
     if choose is not None and len(runs) == 1:
         raise ConfigError("--choose needs several runs to choose from: name them")
-    with stage("starting PyTorch"):
+    with starting(*runs):
         from sublayer.objective.supervised.answering import find_members
         from sublayer.objective.supervised.evaluation import evaluate_ensemble
         from sublayer.objective.supervised.scores import render_tasks
@@ -267,14 +268,6 @@ def ask_probes(
     Raises ConfigError for an unknown probe, bad words or a bad reference, and for a model that
     predicts no text.
     """
-    with stage("starting PyTorch"):
-        from sublayer.evaluation.probes import ask, check_model, read_probes
-        from sublayer.objective.base import context_of
-        from sublayer.runs.texts import TokenProgress, recipe_of
-        from sublayer.tasks.metrics import METRICS
-        from sublayer.tasks.probes import Settings
-        from sublayer.tasks.scoring import points
-
     chosen = list(PROBES) if names == "all" else [name.strip() for name in names.split(",")]
     compared = [word.strip() for word in (words or "").split(",")]
     if words is not None and (len(compared) != 2 or not all(compared)):
@@ -296,6 +289,13 @@ def ask_probes(
     if words is not None:
         settings = replace(settings, words=(compared[0], compared[1]))
     check_names(chosen)
+    with starting(run):
+        from sublayer.evaluation.probes import ask, check_model, read_probes
+        from sublayer.objective.base import context_of
+        from sublayer.runs.texts import TokenProgress, recipe_of
+        from sublayer.tasks.metrics import METRICS
+        from sublayer.tasks.scoring import points
+
     model = loaded(run, device, average=average)
     check_model(model, str(run))
     read = read_probes(chosen, path, settings)

@@ -6,7 +6,16 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from sublayer.api.arguments import Average, BeamSearch, Decoding, Device, Model, as_paths, loaded
+from sublayer.api.arguments import (
+    Average,
+    BeamSearch,
+    Decoding,
+    Device,
+    Model,
+    as_paths,
+    loaded,
+    starting,
+)
 from sublayer.api.results import Result, html_table, page, prose
 from sublayer.config.table import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
@@ -304,7 +313,7 @@ def generate(
         ),
     )
     path = Path(run)
-    with stage("starting PyTorch"):
+    with starting(run):
         import torch
 
         from sublayer.decode.gaps import FillSettings, complete_prompt
@@ -375,7 +384,7 @@ def fill(
     tokens, by a beam of ``n``. ``generate`` gives whole completions by a T5. Raises ConfigError for
     a model that fills none, as a decoder, and for a text without a mask.
     """
-    with stage("starting PyTorch"):
+    with starting(run):
         from sublayer.decode.gaps import fill_masks
 
     text_model = loaded(run, device)
@@ -430,7 +439,7 @@ def translate(
     sources = None if show is not None else given_lines(lines)
     if sources is not None and any("\n" in line for line in sources):
         raise ConfigError("a line contains a line break: give each line separately")
-    with stage("starting PyTorch"):
+    with starting(run):
         from sublayer.config.load import find_recipe, read_run_recipe
         from sublayer.decode.beam import tokenizer_of, translate_lines
         from sublayer.model.transformer import EncoderDecoder
@@ -561,7 +570,8 @@ def load_answerer(
     Raises CheckpointError for a missing run, and ConfigError for runs with answers that cannot be
     averaged.
     """
-    with stage("starting PyTorch"):
+    runs = [] if isinstance(run, TextModel) else as_paths(run)
+    with starting(*runs):
         import torch
 
         from sublayer.objective.supervised.answering import Answerer, find_members
@@ -576,7 +586,6 @@ def load_answerer(
     if isinstance(run, TextModel):
         model = loaded(run, device, kept, average)
         return Answerer([model], task, batch=batch, writing=writing)
-    runs = as_paths(run)
     if len(runs) > 1:
         if writes:
             raise ConfigError(

@@ -227,17 +227,18 @@ def embed(
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
 
-    with stage("starting PyTorch"):
+    from sublayer.api.arguments import loaded, starting
+
+    run, pool = options.pop("run"), options.pop("pool", "mean")
+    with starting(run):
         import numpy as np
 
-        from sublayer.api.arguments import loaded
         from sublayer.evaluation.vectors import describe_unread, embed_texts
 
     def show(n_done: int) -> None:
         done = f"embedding {n_done:,} of {count(len(lines), 'line')}"
         display().change_innermost(done, n_done / len(lines))
 
-    run, pool = options.pop("run"), options.pop("pool", "mean")
     normalize = options.pop("normalize", False)
     model = loaded(run, options.pop("device", None))
     width = model.model.config.d_model

@@ -47,9 +47,10 @@ from sublayer.config.recipe import (
 )
 from sublayer.config.resolve import derive, warmup_steps
 from sublayer.config.rules import broken_use, has_value, is_idle, value_of
-from sublayer.errors import ConfigError
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.checkpoints import MANIFEST, checkpoint_path, saved_steps
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import expanded, resolved
+from sublayer.files.storage import describe_absence, describe_runs_within, expanded, resolved
 
 DERIVED = "derived"
 """The list of a run's recipe that names what followed from other settings; also their origin."""
@@ -181,7 +182,9 @@ def _absolute(paths: Any) -> Any:
     return os.path.normpath(expanded(paths).absolute())
 
 
-_CONFIG = "config.json"
+_CHECKPOINTS, _CONFIG = "checkpoints", "config.json"
+MODEL_FORMAT = "sublayer"
+"""The format that the ``config.json`` of a model folder names."""
 _LONGEST_LINE = 20
 """Longest line of trainings, each of which starts from the one before."""
 
@@ -214,10 +217,38 @@ def find_recipe(path: Path) -> Path | None:
     """Return the recipe of the run that a folder, checkpoint or model is of; None for others."""
     folder = resolved(path)
     run = folder.parent if folder.name == "model" else folder
-    if run.parent.name == "checkpoints":
+    if run.parent.name == _CHECKPOINTS:
         run = run.parent.parent
     recipes = (candidate / RUN_RECIPE for candidate in (folder, run))
     return next((recipe for recipe in recipes if recipe.is_file()), None)
+
+
+def check_model_path(path: Path) -> None:
+    """Raise CheckpointError where a path is no run, checkpoint or model folder; open no weights."""
+    if not path.is_dir():
+        run = path.parent.parent
+        if path.parent.name == _CHECKPOINTS and (run / RUN_RECIPE).is_file():
+            steps = saved_steps(path.parent)
+            there = ", ".join(checkpoint_path(path.parent, step).name for step in steps) or "none"
+            raise CheckpointError(
+                f"{run} has no checkpoint {path.name}: there are {there}; to keep one, name it in "
+                "train.keep_steps"
+            )
+        fault = f"{path} is a file" if path.is_file() else describe_absence(path)
+        raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
+    if (path / MANIFEST).is_file() or (path / RUN_RECIPE).is_file():
+        return
+    if not (path / _CONFIG).is_file():
+        raise CheckpointError(
+            f"{path} is not a run, a checkpoint or a model folder: "
+            f"it has no {RUN_RECIPE} and no {_CONFIG}{describe_runs_within(path)}"
+        )
+    described = read_json_object(path / _CONFIG, CheckpointError)
+    if described.get("format") != MODEL_FORMAT and "model_type" in described:
+        raise CheckpointError(
+            f"{path} is a HuggingFace folder: `sublayer import huggingface {path} --out OUT` "
+            "converts it"
+        )
 
 
 def read_start(run: Any) -> Start | None:

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.config.contradictions import check_model
+from sublayer.config.load import MODEL_FORMAT
 from sublayer.config.messages import show
 from sublayer.config.model import POSITIONS, ModelConfig
 from sublayer.config.recipe import ResolvedModel, with_added, with_current_names
@@ -101,7 +102,7 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-FORMAT, VERSION = "sublayer", 1
+VERSION = 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
 
 
@@ -132,7 +133,11 @@ def describe_model(
 
     Raises OSError.
     """
-    described = {"format": FORMAT, "version": VERSION, "model": config.model_dump(mode="json")}
+    described = {
+        "format": MODEL_FORMAT,
+        "version": VERSION,
+        "model": config.model_dump(mode="json"),
+    }
     text = json.dumps(described, indent=2) + "\n"
     (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
     for name, content in tokenizer_files.items():
@@ -178,9 +183,9 @@ def read_config(folder: Path) -> ResolvedModel:
     path = folder / CONFIG_NAME
     with _reading(path):
         described = read_json_object(path, CheckpointError)
-    if described.get("format") != FORMAT:
+    if described.get("format") != MODEL_FORMAT:
         raise CheckpointError(
-            f"{path} does not describe a {FORMAT} model; name another folder, or import it"
+            f"{path} does not describe a {MODEL_FORMAT} model; name another folder, or import it"
         )
     version = described.get("version")
     if version != VERSION:
