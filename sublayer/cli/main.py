@@ -70,8 +70,8 @@ VARIABLE = "_SUBLAYER_COMPLETE"
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the disk quota is used up: free some space",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
+    errno.EACCES: "permission denied: name another file or folder, or change who may use it",
+    errno.EPERM: "permission denied: name another file or folder, or change who may use it",
     errno.EROFS: "the file system is read-only: choose another folder",
     errno.EISDIR: "a file is needed, not a folder",
     errno.ENOTDIR: "a folder is needed, not a file",

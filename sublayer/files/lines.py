@@ -20,7 +20,13 @@ from typing import IO, Any, overload
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
-from sublayer.files.storage import as_typed, open_file, open_regular, sha256_of
+from sublayer.files.storage import (
+    as_typed,
+    describe_absence,
+    open_file,
+    open_regular,
+    sha256_of,
+)
 from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
@@ -360,6 +366,8 @@ def _naming(path: Path, kind: str) -> Iterator[None]:
         yield
     except OSError as error:
         is_damaged = isinstance(error, gzip.BadGzipFile) or (kind, error.errno) == ("bzip2", None)
+        if isinstance(error, FileNotFoundError):
+            raise DataError(f"{describe_absence(path)}: name another file") from error
         if not is_damaged:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
         raise _damaged(path, kind, error) from error

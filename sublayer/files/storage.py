@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
 _NO_FILE = "it is a pipe or a device: write what it gives into a file"
+_FOLDER = "it is a folder: name a file"
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 _ABANDONED_S = 24 * 3600.0
 LOCK = ".sublayer-lock"
@@ -73,6 +74,17 @@ def check_name(path: Path, error: type[SublayerError]) -> None:
     except UnicodeEncodeError:
         shown = str(path.absolute()).encode("utf-8", "backslashreplace").decode()
         raise error(f"{shown} is not UTF-8: give another name") from None
+
+
+def check_paths(source: Path, folder: Path) -> None:
+    """Raise ConfigError if ``folder`` exists, even as a dangling link.
+
+    Also where either path is not valid Unicode, since safetensors cannot open it.
+    """
+    check_name(source, ConfigError)
+    check_name(folder, ConfigError)
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(f"{folder} exists, and nothing is overwritten: name another folder")
 
 
 class RegularFile(FileIO):
@@ -131,8 +143,11 @@ def open_regular(path: str | Path, flags: int) -> int:
     """Open a regular file; return its descriptor, or raise OSError as ``RegularFile`` does."""
     # Non-blocking: opening a pipe without a writer would never return.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, _FOLDER, str(path))
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
     return descriptor
 
@@ -144,23 +159,35 @@ def temporary_path(path: Path) -> Path:
 
 
 @contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Return a temporary path for ``path``, which errors of the system name in its place."""
+    partial = temporary_path(path)
+    try:
+        yield partial
+    except OSError as error:
+        if error.filename is not None and os.fspath(error.filename) == str(partial):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces ``path`` once it is on disk, or leaves no trace.
 
     The temporary file is created exclusively and so follows no link; a link at ``path`` is itself
     replaced. Raises OSError.
     """
-    partial = temporary_path(path)
-    try:
-        with partial.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync(path.parent)
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+    with _replacing(path) as partial:
+        try:
+            with partial.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            sync(path.parent)
+        finally:
+            with suppress(OSError):
+                partial.unlink()
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -191,11 +218,11 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists")
-    partial = temporary_path(path)
     # Only created folders are removed again after a failure.
-    made = [folder for folder in partial.parents if not folder.exists()]
+    made = [folder for folder in path.parents if not folder.exists()]
     try:
-        partial.mkdir(parents=True)
+        with _replacing(path) as partial:
+            partial.mkdir(parents=True)
         yield partial
         for inner in [*partial.rglob("*"), partial]:
             sync(inner)

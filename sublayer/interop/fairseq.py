@@ -25,9 +25,10 @@ from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
+from sublayer.files.storage import check_paths
 from sublayer.interop.certificate import certify, save_imported
 from sublayer.interop.family import default_words, task_of
-from sublayer.interop.folder import CONFIG, check_paths
+from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import (
     REQUIRED,
     ClassConfig,

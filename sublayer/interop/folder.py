@@ -10,10 +10,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import CheckpointError, DataError
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import check_file, check_name, describe_absence, open_file
+from sublayer.files.storage import check_file, describe_absence, open_file
 from sublayer.interop.foreign_config import format_value
 from sublayer.system.memory import check_memory
 
@@ -187,17 +187,6 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         shard = str(weight_map[name])
         raise CheckpointError(f"{folder / shard} lacks {name}, which {INDEX} lists there")
     return tensors
-
-
-def check_paths(source: Path, folder: Path) -> None:
-    """Raise ConfigError if ``folder`` exists, even as a dangling link.
-
-    Also where either path is not valid Unicode, since safetensors cannot open it.
-    """
-    check_name(source, ConfigError)
-    check_name(folder, ConfigError)
-    if folder.exists() or folder.is_symlink():
-        raise ConfigError(f"{folder} exists, and nothing is overwritten: name another folder")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -26,9 +26,10 @@ from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json
+from sublayer.files.storage import check_paths
 from sublayer.interop.certificate import certify, save_imported
 from sublayer.interop.family import TYPED_LABELS, Answering, Answers, Family, Fields, Tensors
-from sublayer.interop.folder import CONFIG, check_paths
+from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,

@@ -17,7 +17,7 @@ from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import new_folder
+from sublayer.files.storage import check_paths, new_folder
 from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer, save_imported
 from sublayer.interop.classes import CLASSES
 from sublayer.interop.family import (
@@ -34,7 +34,6 @@ from sublayer.interop.folder import (
     BUNDLE,
     CONFIG,
     WEIGHTS,
-    check_paths,
     fetch_model,
     is_hub_name,
     read_json,
@@ -381,7 +380,9 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
                 certificate |= certify_tokenizer(tokenizer, partial)
             write_json(partial / CERTIFICATE, certificate)
     except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
+        raise ConfigError(
+            f"cannot write {out}: {error.strerror or error}; name another folder"
+        ) from None
     return certificate
 
 

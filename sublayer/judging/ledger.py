@@ -338,7 +338,9 @@ def _acquire(path: Path) -> tuple[int, bool]:
             # Removed in between.
         except OSError as problem:
             why = problem.strerror or problem
-            raise DataError(f"--ledger {path} cannot be opened and locked: {why}") from None
+            raise DataError(
+                f"--ledger {path} cannot be opened and locked: {why}; name another file"
+            ) from None
 
 
 def _read(descriptor: int, path: Path) -> list[Line]:

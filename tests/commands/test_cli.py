@@ -80,7 +80,10 @@ def test_a_long_error_is_wrapped_at_spaces_and_its_paths_and_commands_stay_whole
     (errors.Interrupted("interrupted at step 3"), 130, "interrupted at step 3"),
     (KeyboardInterrupt(), 130, "interrupted"),
     (OSError(errno.ENOSPC, "No", "a"), 2, "error: a: the disk is full: free some space"),
-    (PermissionError(errno.EACCES, "No", "/a"), 2, "error: /a: permission denied"),
+    (
+        *(PermissionError(errno.EACCES, "No", "/a"), 2),
+        "error: /a: permission denied: name another file or folder, or change who may use it",
+    ),
     (FileNotFoundError(errno.ENOENT, "No", "a"), 2, "error: a is not there"),
     (OSError(errno.EIO, "Input/output error"), 2, "error: Input/output error"),
     (OSError("written in part"), 2, "error: written in part"),

@@ -23,7 +23,14 @@ from sublayer.files.cache_folder import Download, cache_folder, fetch, file_dige
 from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
 from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml
-from sublayer.files.storage import as_typed, new_file, new_folder, remove_abandoned, temporary_path
+from sublayer.files.storage import (
+    as_typed,
+    new_file,
+    new_folder,
+    remove_abandoned,
+    temporary_path,
+    write_file,
+)
 from sublayer.system.stages import HeardStages, say_nothing, shown_by
 from tests.data.releases import write_release, write_zip
 
@@ -213,7 +220,7 @@ def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
             path.write_bytes(damaged)
             with pytest.raises(DataError, match=rf"{name} is damaged (gzip|zstd) \(.*\): fetch or"):
                 list(read_lines(path))
-    with pytest.raises(DataError, match=r"cannot read .*gone: No such file"):
+    with pytest.raises(DataError, match=r"gone is not there: name another"):
         list(read_lines(tmp_path / "gone"))
     mark = b"\xef\xbb\xbf"  # no text of the first line
     assert [decoded("a", n, mark + b"one\n") for n in (1, 2)] == ["one\n", "\ufeffone\n"]
@@ -313,6 +320,19 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match="pipe cannot be read: it is a pipe or a device"):
         read_json(tmp_path / "pipe", DataError)
+    with pytest.raises(DataError, match="cannot be read: it is a folder: name a file"):
+        read_json(tmp_path, DataError)
+
+
+def test_errors_of_the_system_name_the_file_or_folder_that_is_written(tmp_path):
+    path = tmp_path / "missing" / "new.csv"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_file(path, "a\n")
+    assert caught.value.filename == str(path)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as caught, new_folder(tmp_path / "file" / "new"):
+        pass
+    assert ".partial" not in str(caught.value.filename)
 
 
 @pytest.fixture

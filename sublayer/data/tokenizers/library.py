@@ -13,6 +13,7 @@ from sublayer.data.tokenizers.probe import try_file
 from sublayer.errors import DataError
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import check_typed, parse_json, read_bytes
+from sublayer.files.storage import describe_absence
 
 MAX_BYTES = 128 << 20
 """The most bytes of a tokenizer's file; the largest published files have 33 MiB."""
@@ -28,8 +29,8 @@ def read_file(path: Path) -> bytes:
         raise DataError(f"{path} is not a file: name a tokenizer's file")
     try:
         data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
-    except FileNotFoundError as error:
-        raise DataError(f"cannot read the tokenizer {path}: {error.strerror}") from None
+    except FileNotFoundError:
+        raise DataError(f"the tokenizer {describe_absence(path)}: name another file") from None
     check_no_pointer(path, data[:64])
     return data
 
