@@ -200,6 +200,8 @@ def accepted(name: str, hint: Any, option: Option, value: Any, *, is_text: bool 
         value = [value]
     if value is None and type(None) not in members(hint):
         raise ConfigError(f"{name} is None: give {_expected(hint)}")
+    if is_text and "" in (value if isinstance(value, list) else [value]) and _takes_paths(hint):
+        raise ConfigError(f"{name} is empty: name a file or a folder")
     if not (isinstance(value, str | PathLike) and PathLike[str] in members(hint)):
         try:
             parsed = TypeAdapter(hint).validate_python(value, strict=not is_text)
@@ -213,6 +215,14 @@ def accepted(name: str, hint: Any, option: Option, value: Any, *, is_text: bool 
         if problem := option.problem(part):
             raise ConfigError(f"{name} {problem}")
     return value
+
+
+def _takes_paths(hint: Any) -> bool:
+    """Return whether a type is of paths, or of several."""
+    kinds = {*members(hint), *(part for one in members(hint) for part in members(element_of(one)))}
+    return any(isinstance(kind, type) and issubclass(kind, PurePath) for kind in kinds) or (
+        PathLike[str] in kinds
+    )
 
 
 _EXPECTED = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}

@@ -196,8 +196,8 @@ def finetune(
         for name in names:
             if name not in TASKS:
                 raise ConfigError(
-                    f"{name} is neither a task nor the file of a table; `sublayer tasks` lists "
-                    f"the tasks{nearest_hint(name, tuple(TASKS))}"
+                    f"{name or 'an empty name'} is neither a task nor the file of a table; "
+                    f"`sublayer tasks` lists the tasks{nearest_hint(name, tuple(TASKS))}"
                 )
         if not names:
             raise ConfigError(
@@ -239,7 +239,7 @@ def is_table(name: str) -> bool:
     """Return whether a name is a table, not a task: an existing or future file, or a folder."""
     if name in TASKS:
         return False
-    return name.lower().endswith(SUFFIXES) or expanded(name).exists()
+    return name.lower().endswith(SUFFIXES) or (name != "" and expanded(name).exists())
 
 
 def _columns(

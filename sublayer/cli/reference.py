@@ -202,7 +202,8 @@ def tasks(
     folder = None if name is None else expanded(name)
     if folder is not None and not folder.is_dir():
         raise ConfigError(
-            f"{name!r} is neither a folder nor a task{nearest_hint(name or '', TASKS)}"
+            f"{name!r} is neither a folder nor a task"
+            f"{nearest_hint(name or '', TASKS) or ': `sublayer tasks` lists the tasks'}"
         )
     rows = [_described(listed, folder, reads=folder is not None) for listed in TASKS.values()]
     entries = [] if folder is None else sorted(path.name for path in folder.iterdir())

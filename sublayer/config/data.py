@@ -70,6 +70,8 @@ def check_weights(sources: Sources | None, field: str = "data.path or data.corpu
     """Raise ConfigError for an empty list of sources or a wrong weight; ``field`` has them."""
     if sources is not None and not sources:
         raise ConfigError(f"{field}: the list of texts or tasks is empty: name at least one")
+    if "" in source_names(sources):
+        raise ConfigError(f"{field} has an empty name: leave it out")
     for name, weight in sources.items() if isinstance(sources, dict) else ():
         if not (math.isfinite(weight) and 0 < weight <= LARGEST_FACTOR):
             raise ConfigError(

@@ -186,6 +186,8 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
     }
     for key, setting in settings.items():
         value, origin = setting.value, where(setting.origin)
+        if value == "" and (key.endswith("path") or key == "init.run"):
+            raise ConfigError(f"{key} is empty: name a file or a folder, or leave it out{origin}")
         for text in value if isinstance(value, list | tuple | Mapping) else [value]:
             if isinstance(text, str) and (problem := text_problem(text)):
                 raise ConfigError(f"{key} = {show(text)} {problem}{origin}")
@@ -298,7 +300,7 @@ def find_source(source: str, folder: Path = Path()) -> RecipeSource:
     if source in shipped_recipes():
         return RecipeSource(SHIPPED / f"{source}.toml", source, f"recipe {source}")
     path = folder / source
-    if path.is_dir():
+    if source and path.is_dir():
         if not (path / RUN_RECIPE).is_file():
             raise ConfigError(
                 f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "

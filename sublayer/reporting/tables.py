@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sublayer.errors import ConfigError
 from sublayer.files.storage import check_free, write_file
 from sublayer.numbers import (
     DASH,
@@ -419,8 +420,10 @@ def losses_sheet(results: Results) -> Sheet:
 
 def check_table_files(paths: Sequence[Path]) -> None:
     """Raise ConfigError for a table that cannot be written, by its suffix or its path."""
-    for path in paths:
+    for number, path in enumerate(paths):
         check_free(path, "--table", FILES)
+        if path in paths[:number]:
+            raise ConfigError(f"--table {path} is given twice: name each file once")
 
 
 def write_tables(results: Results, path: Path) -> None:

@@ -261,9 +261,10 @@ def check_names(names: Sequence[str], where: str = "") -> None:
     """Raise ConfigError for an unknown probe, and for one that is named twice."""
     for name in names:
         if name not in PROBES:
+            shown = name[:LONGEST_WORD] or "an empty name"
             raise ConfigError(
-                f"{where}{name[:LONGEST_WORD]} is not a probe{nearest_hint(name, PROBES)}: choose "
-                f"among {', '.join(PROBES)}"
+                f"{where}{shown} is not a probe{nearest_hint(name, PROBES)}: choose among "
+                f"{', '.join(PROBES)}"
             )
         if names.count(name) > 1:
             raise ConfigError(f"{where}probe {name} is named twice")
