@@ -23,7 +23,7 @@ from sublayer.api.results import Found, draw_curves, figure, html_table, page, p
 from sublayer.counts import count, enumerate_names
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import as_typed, describe_absence, resolved
+from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
 from sublayer.interop.classes import CLASSES, describe_classes
 from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
@@ -304,9 +304,12 @@ def train(
     ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. Resuming a finished run
     returns it, unless a longer length is given. Raises the errors of :mod:`sublayer.errors`.
     """
-    from sublayer.config.load import load_recipe
+    from sublayer.config.load import absolute_paths, load_recipe
+    from sublayer.data.corpora import check_texts
 
     loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
+    if not resume:
+        check_texts(absolute_paths(loaded.recipe).data)
     with stage("starting PyTorch"):
         from sublayer.runs.folder import RunFolder, chosen_folder
         from sublayer.runs.run import train_run
@@ -371,13 +374,19 @@ def report(
     ``out`` is its file, by default ``report.html`` in the folder. Raises ConfigError if the folder
     holds neither, and for a file that is not a report of it.
     """
-    path, files = as_path(folder), [as_path(file) for file in tables]
-    if not path.is_dir():
-        fault = f"{path} is a file" if path.is_file() else describe_absence(path)
-        raise ConfigError(f"{fault}: name the folder of a run or of a comparison")
+    path, files = reported_folder(folder), [as_path(file) for file in tables]
     from sublayer.reporting.files import report_again
 
     return report_again(path, None if out is None else as_path(out), files)
+
+
+def reported_folder(folder: PathText) -> Path:
+    """Return the path of a folder to report; raise ConfigError where there is none."""
+    path = as_path(folder)
+    if not path.is_dir():
+        fault = f"{path} is a file" if path.is_file() else describe_absence(path)
+        raise ConfigError(f"{fault}: name the folder of a run or of a comparison")
+    return path
 
 
 @checked
@@ -411,6 +420,11 @@ def import_model(
     original. No code that a file names is run. Raises CheckpointError and DataError for unreadable
     files, ConfigError for a model that no recipe describes.
     """
+    source = Path(path)
+    if system != "huggingface" and not source.exists():  # a name on the hub is no path
+        raise ConfigError(f"{describe_absence(path)}: name the model's folder or file")
+    if out is not None:
+        check_paths(source, Path(out))
     with stage("starting PyTorch"):
         from sublayer.interop.fairseq import import_fairseq
         from sublayer.interop.gpt import import_gpt1
@@ -422,7 +436,6 @@ def import_model(
         "gpt1-numpy": import_gpt1,
         "fairseq": import_fairseq,
     }
-    source = Path(path)
     folder = free_folder(resolved(source).name.removesuffix(".pt")) if out is None else Path(out)
     with stage(f"reading {path}"):
         certificate = readers[system](source, folder)
@@ -458,8 +471,7 @@ def export(
     to: Annotated[
         Literal["huggingface"],
         Option(
-            "The format: that of Hugging Face's transformers, which has classes for "
-            f"{describe_classes()}."
+            f"The format: that of Hugging Face's transformers, which loads {describe_classes()}."
         ),
     ] = "huggingface",
     average: Average = None,
@@ -469,6 +481,8 @@ def export(
     The result has the ``class`` that loads it and the ``certificate`` of the comparison of logits.
     Raises ConfigError, with the field, for a model that no class can represent.
     """
+    if not isinstance(run, TextModel):
+        check_paths(Path(run), Path(out))
     with starting(run):
         from sublayer.interop.huggingface import export_huggingface
         from sublayer.loading import load

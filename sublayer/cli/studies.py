@@ -152,9 +152,10 @@ def report(
     for name, flag in (("out", "--out"), ("tables", "--table")):
         if name in options:
             raise ConfigError(f"--verify writes nothing: leave out {flag}")
+    folder = run.reported_folder(options["folder"])
     from sublayer.reporting.verify import render_verification, verify_study
 
-    verification = asdict(verify_study(Path(options["folder"])))
+    verification = asdict(verify_study(folder))
     code = 0 if verification["follows"] else DEVIATES
     return Found(verification, render_verification(verification), exit_code=code)
 

@@ -26,7 +26,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sublayer.config.data import HUB, INTRINSIC, WATCHED, Sources, source_names
+from sublayer.config.data import HUB, INTRINSIC, WATCHED, DataConfig, Sources, source_names
 from sublayer.data.text.documents import (
     AS_FILES,
     Document,
@@ -39,7 +39,14 @@ from sublayer.data.text.documents import (
     read_hub,
     sniffed_kind,
 )
-from sublayer.data.text.files import FileDocument, MemoryDocument, RawDocument, is_tar, read_path
+from sublayer.data.text.files import (
+    FileDocument,
+    MemoryDocument,
+    RawDocument,
+    check_there,
+    is_tar,
+    read_path,
+)
 from sublayer.data.text.ranges import SplitName
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import (
@@ -552,6 +559,15 @@ def _printable(text: str) -> str:
     lines = (line.rstrip() for line in without_surrogates.splitlines())
     stripped = "\n".join(lines).strip("\n")
     return _CONTROL.sub("?", stripped)
+
+
+def check_texts(data: DataConfig) -> None:
+    """Raise DataError where ``data.path`` names a file or a folder that is not there; read none."""
+    if data.is_parallel or data.tasks is not None:
+        return
+    for name in source_names(data.path):
+        if not name.startswith(HUB):
+            check_there(name)
 
 
 def find_sources(

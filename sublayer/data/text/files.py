@@ -162,6 +162,22 @@ def read_unchanged(
         file.check_unchanged()
 
 
+def check_there(entry: str) -> None:
+    """Raise DataError where a path that is no glob names nothing; raise OSError."""
+    path = expanded(entry)
+    if path.exists() or glob.has_magic(entry):
+        return
+    if _URL.match(entry):
+        raise DataError(
+            f"{entry} is an address, and only files are read: download it, as in `curl "
+            f"-LO {entry}`, and name the file"
+        )
+    here = "" if path.is_absolute() else f", in {Path.cwd()}"
+    hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
+    remedy = ": name another file or folder" + hub * bool(_HUB_NAME.fullmatch(entry))
+    raise DataError(f"{describe_absence(entry)}{here}{remedy}")
+
+
 def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[FileDocument, ...]:
     """Find the documents of a path: a file, or those of a folder or a glob in order of paths.
 
@@ -174,16 +190,8 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
     path = expanded(entry)
     try:
         files = _find_files(path, has_parquet)
-        if not files and not path.exists() and not glob.has_magic(entry):
-            if _URL.match(entry):
-                raise DataError(
-                    f"{entry} is an address, and only files are read: download it, as in `curl "
-                    f"-LO {entry}`, and name the file"
-                )
-            here = "" if path.is_absolute() else f", in {Path.cwd()}"
-            hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
-            remedy = ": name another file or folder" + hub * bool(_HUB_NAME.fullmatch(entry))
-            raise DataError(f"{describe_absence(entry)}{here}{remedy}")
+        if not files:
+            check_there(entry)
         refusals = [f"{file} {why}" for file, why in files if why and not path.is_dir()]
         if refusals:
             raise DataError(refusals[0])
