@@ -16,6 +16,11 @@ def count(number: float, unit: str, form: str = ",") -> str:
     return f"{text} {unit}{'es' if unit.endswith(_HISSING) else 's'}"
 
 
+def with_article(noun: str) -> str:
+    """Return a noun after its indefinite article, as in ``an encoder`` and ``an lstm``."""
+    return f"{'an' if noun[0] in 'aeiou' or noun == 'lstm' else 'a'} {noun}"
+
+
 def enumerate_names(names: Sequence[str], conjunction: str = "and") -> str:
     """Join names by commas, the last by a conjunction."""
     if not names:

@@ -18,7 +18,7 @@ from sublayer.api.arguments import (
 )
 from sublayer.api.results import Result, html_table, page, prose
 from sublayer.config.table import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
-from sublayer.counts import count
+from sublayer.counts import count, with_article
 from sublayer.errors import ConfigError, check_rules
 from sublayer.options import Option, PathText, checked
 from sublayer.system.memory import keep_freed_memory
@@ -458,7 +458,8 @@ def translate(
     config = text_model.model.config
     if not isinstance(text_model.model, EncoderDecoder):
         raise ConfigError(
-            f"{fspath(run)} is a {config.kind} and translates nothing: name a translator's run"
+            f"{fspath(run)} is {with_article(config.kind)} and translates nothing: name a "
+            "translator's run"
         )
     tokenizer = tokenizer_of(text_model)
     result = Translations(sources or [])

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sublayer.config.load import find_recipe, read_run_recipe
-from sublayer.counts import count
+from sublayer.counts import count, with_article
 from sublayer.data.tasks.figure import special_names
 from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer, sentinel_name, split_at_gaps
 from sublayer.data.tokenizers.languages import BilingualTokenizer
@@ -427,8 +427,8 @@ def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Fillin
         raise ConfigError(f"the text is {type(text).__name__}: give one text")
     if not isinstance(model, Encoder | EncoderDecoder):
         raise ConfigError(
-            f"the model is a {model.config.kind}, which cannot fill masks: use generate, or name "
-            "an encoder or a T5"
+            f"the model is {with_article(model.config.kind)}, which cannot fill masks: use "
+            "generate, or name an encoder or a T5"
         )
     if tokenizer is None:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sublayer.counts import enumerate_names
+from sublayer.counts import enumerate_names, with_article
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,5 @@ def describe_classes() -> str:
     parts = []
     for kind in dict.fromkeys(row.kind for row in CLASSES):
         titles = [row.title for row in CLASSES if row.kind == kind]
-        article = "an" if kind[0] in "aeiou" else "a"
-        parts.append(f"{article} {kind} as {enumerate_names(titles, 'or')}")
+        parts.append(f"{with_article(kind)} as {enumerate_names(titles, 'or')}")
     return ", ".join(parts)

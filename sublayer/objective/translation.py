@@ -18,7 +18,7 @@ import torch
 from sublayer.config.objective import BleuTokenizer, TranslationObjective, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
-from sublayer.counts import count
+from sublayer.counts import count, with_article
 from sublayer.data.parallel import PairText
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Ids
@@ -319,7 +319,7 @@ def _other(
     other = load(against, device=asked.model.embedding.weight.device, average=average)
     if not isinstance(other.model, EncoderDecoder):
         raise ConfigError(
-            f"{against} is a {other.model.config.kind}, which does not translate: "
+            f"{against} is {with_article(other.model.config.kind)}, which does not translate: "
             "name a translator, or a file"
         )
     theirs, mine = tokenizer_of(other), tokenizer_of(asked.text_model)
