@@ -118,7 +118,7 @@ def finetune(
     given = {role: column for role, column in columns.items() if column}
     if (given or number) and not any(map(finetuning.is_table, names)):
         first = next(iter(given), "number").replace("_", "-")
-        missing = "".join(f"; {word} does not exist" for word in names if word not in TASKS)
+        missing = "".join(f"; {word!r} does not exist" for word in names if word not in TASKS)
         raise ConfigError(
             f"--{first} needs a table of your own: name its file, such as my.csv{missing}"
         )

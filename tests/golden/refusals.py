@@ -45,7 +45,9 @@ REFUSED = {
             "train.probes={cola=''}"; train.seed=-1; train.threads=0; init.run=missing; \
             init.freeze=head init.run=encoder; init.layers=2
         train gpt: --device tpu; --device cuda:99
-        train small.toml: data.path=book.txt --out book.txt; data.path=book.txt --out glue
+        train small.toml: data.path=book.txt --out book.txt; data.path=book.txt --out glue; \
+            --out ""; data.path=; "data.path=['book.txt','']"; init.run=; data.path=missing/*.txt; \
+            data.path=https://example.org/book.txt
         plan albert-small: data.tokenizer=bpe; data.sentences=none; data.context=4; \
             objective.p_mask=0.9 objective.p_random=0.2; model.sentence_classes=0; \
             objective.pairs=sentences; objective.sentence=none objective.single_sentence=negative; \
@@ -67,7 +69,7 @@ REFUSED = {
         plan gpt: model.ffn=gelu --vary model.ffn=gelu,swiglu; --vary model.n_heads=4,7; \
             --device tpu; --processes 0; --processes 2 --device mi300; \
             --share 2 --processes 2; --link 50
-        plan: demo --scale paper; albert-base --seeds 0; gpt --finetunings 2
+        plan: ""; demo --scale paper; albert-base --seeds 0; gpt --finetunings 2
         compare: gpt; gtp modern; gpt --vary model.ffn=gelu,swiglu --match params; \
             gpt --vary model.ffn=gelu,swiglu --seeds 2; \
             gpt --vary model.ffn=gelu,swiglu --seeds many; \
@@ -87,6 +89,8 @@ REFUSED = {
             gpt --vary train.seed=1,2; gpt train.seed=1 --vary model.ffn=gelu,swiglu; \
             gpt --vary model.ffn=gelu,swiglu --scale cpu; \
             gpt --vary model.ffn=gelu,swiglu --data glue; \
+            gpt --vary model.ffn=gelu,swiglu --table a.csv --table a.csv; \
+            gpt --vary model.ffn=gelu,swiglu --table missing/a.csv; \
             gpt --vary model.ffn=gelu,swiglu --on kubernetes; \
             gpt --vary model.ffn=gelu,swiglu --jobs 0; gpt encoder.toml; gpt translator.toml; \
             gpt modern --vary model.ffn=gelu,swiglu; gpt --vary model.ffn=gelu,swiglu --out glue; \
@@ -111,18 +115,19 @@ REFUSED = {
             scores/new.csv --html page.txt; scores/new.csv --table my.csv; small; book.txt; \
             scores/new.csv --names seed; scores/new.csv --step columns; glue; \
             scores/base.csv; scores/new.csv --html no/page.html; scores/new.csv --task arc; \
+            scores/new.csv --ledger glue; scores/new.csv --ledger book.txt; \
             scores/new.csv --document seed; scores/new.csv --item seed --seed seed; \
             bad/percent.csv; bad/accuracy.csv
         """,
     "refused-tasks": """
-        tasks: missing; sst3; glue --show; cola --show --data glue; sst2 --row 1; \
+        tasks: missing; coal; sst3; glue --show; cola --show --data glue; sst2 --row 1; \
             sst2 --show --data glue --row 99; --data glue
-        predict: small new.csv; mine missing.csv; mine glue; mine book.txt; \
+        predict: mine ""; small new.csv; mine missing.csv; mine glue; mine book.txt; \
             mine questions.csv; mine new.csv --text reviw; mine new.csv --text-pair film; \
             mine new.csv --choices a,b; mine new.csv --out new.csv; mine new.csv --task rte; \
             mine --submission handed; mine new.csv --submission handed; mine ragged.csv; \
             mine encoder new.csv
-        : finetune
+        : finetune; finetune small "" --text a --label b
         finetune: small; mine --resume; missing sst2 --data glue; small sst3 --data glue; \
             small cola --data glue; small sst2 --data missing; small sst2 rte.lr=1 --data glue; \
             small missing.csv --text a --label b; small my.csv; small my.csv --text review; \
@@ -138,7 +143,8 @@ REFUSED = {
             small sst2 --data glue optimizer.lr=high; gpt sst2 --data glue data.tokenizer=bep
         """,
     "refused-models": """
-        report: missing; glue; small --out my.csv; small --table my.csv; small --table my.txt; \
+        report: missing; missing --verify; small --verify; book.txt; glue; \
+            small --out my.csv; small --table my.csv; small --table my.txt; \
             small --table a.tex
         : runs missing; tokenize
         tokenize --path: book.txt; missing.txt --out t.json; book.txt --kind bep --out t.json; \
@@ -152,6 +158,10 @@ REFUSED = {
             layers small --path short.txt; layers small --beyond 2; layers small --out plot.png; \
             paths small --tokens 1; splitting encoder
         : evaluate
+        embed: missing book.txt --out v.npy; encoder missing.txt --out v.npy; \
+            encoder glue --out v.npy; encoder book.txt --out my.csv; \
+            encoder book.txt --out missing/v.npy
+        fill: small --text "a [MASK]"; encoder --text "no mask"
         evaluate: missing; glue; broken; damaged; small --split train; \
             small --path missing.txt; small --path short.txt; small --path other.txt --split test; \
             small --path other.txt --corpus python; small --corpus wikitext; small --stride 99; \
@@ -160,17 +170,20 @@ REFUSED = {
             small --lowercase; small encoder; small --probes sst3 --path glue; \
             small --probes cola --path glue; small --probes sst2 --path glue --words bad; \
             small --probes sst2 --path glue --reference sst2=2; small --words bad,good; \
-            small --suite missing.toml; encoder --stride 4; encoder --probes sst2 --path glue; \
+            small --suite missing.toml; small --suite glue; small --suite small.toml; \
+            small --probes ""; encoder --stride 4; encoder --probes sst2 --path glue; \
             mine --against small; mine --answer rank; mine --path questions.csv; mine encoder
-        generate: small; small --prompt ""; small --prompt The --tokens 0; \
+        generate: small; "" --prompt The; glue/rte --prompt The; small --prompt ""; \
+            small --prompt The --tokens 0; \
             small --prompt The --temperature=-1; small --prompt The --top-p 2; \
             small --prompt The --temperature 0 --top-k 5; small --prompt The --beam 3; \
             small --prompt The --window open; small --prompt The --seed 1.5; \
             small --prompt The --stop ""; encoder --prompt The; mine --prompt The; \
             recurrent --prompt The --window rolling
-        translate: small < few.en; missing < few.en; small --beam 0 < few.en
+        translate: small < few.en; encoder < few.en; missing < few.en; small --beam 0 < few.en
         import: huggingface glue; gpt1-numpy glue; fairseq glue; fairseq my.csv; \
-            albert-tf glue; pytorch glue
+            albert-tf glue; pytorch glue; fairseq missing.pt; gpt1-numpy missing; \
+            huggingface small --out glue; huggingface small
         export: missing out; small glue; small out --to onnx; recurrent out; deep out
         """,
 }
