@@ -422,7 +422,7 @@ def import_model(
     """
     source = Path(path)
     if system != "huggingface" and not source.exists():  # a name on the hub is no path
-        raise ConfigError(f"{describe_absence(path)}: name the model's folder or file")
+        raise ConfigError(f"{describe_absence(source)}: name the model's folder or file")
     if out is not None:
         check_paths(source, Path(out))
     with stage("starting PyTorch"):
