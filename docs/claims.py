@@ -44,28 +44,28 @@ _HEAD = """\
 # Claims of the papers
 
 Each claim of the five papers: the published value, the measurement here, its verdict, and the cost
-of a run that could decide.
+of a run that could decide it.
 
 Models here have 0.1 to 5.3 million parameters and were trained for seconds to an hour and a half,
-where GPT-1 has 117 million and the character Transformer 219 million: "cannot tell" is the usual
-answer, and no row says that a paper is wrong. `python docs/claims.py` writes this page from
+while GPT-1 has 117 million and the character Transformer 219 million: "cannot tell" is the usual
+verdict, and no row says that a paper is wrong. `python docs/claims.py` writes this page from
 `records/claims.toml` and each record's `judged.json`: no verdict is written by hand, and all
 records are judged by today's rule ([verdicts](verdicts.md)).
 
 - *Difference*: the first arm minus the second, with its interval. One seed gives neither interval
-  nor verdict; a secondary metric gives no verdict. Of a study with looks it is that of the look
-  which decided by today's rule, perhaps an earlier one than the last.
-- *Verdict*: of the arms, and whether it is *as claimed*, *the reverse* or *below the margin*. Some
-  comparisons are no test of the claim.
-- *At first*: interval and verdict of the record's own `results.json`.
-- *Level*: the probability of a false verdict that a look spends, shared by so many comparisons.
+  nor verdict; a secondary metric gives no verdict. In a study with several looks, the difference is
+  that of the look which decides by today's rule, which may be earlier than the last.
+- *Verdict*: the verdict on the arms, and whether it is *as claimed*, *the reverse* or *below the
+  margin*. Some comparisons are no test of the claim.
+- *At first*: interval and verdict in the record's own `results.json`.
+- *Level*: the probability of a false verdict that a look spends, shared by all of its comparisons.
 - *Published effect*: the paper's effect, in the unit of the difference, and whether it lies
   inside the interval. Some are of another metric, or of another comparison.
-- *Seeds to find it*: number of seeds of each arm that detect a difference as large as the published
-  effect, or as the margin where there is none, with a power of 80 %, by the spread that the record
-  estimates.
-- *Not run*: hours of all runs of the study's file, tuning included, on one core of two,
-  as `sublayer plan STUDY --scale SCALE --measure` extrapolates them from a minute of steps.
+- *Seeds to find it*: the number of seeds of each arm that detects a difference as large as the
+  published effect, or as the margin if there is none, with a power of 80 %, at the spread that the
+  record estimates.
+- *Not run*: hours of all runs of the study's file, tuning included, on one core of two, as
+  extrapolated by `sublayer plan STUDY --scale SCALE --measure` from a minute of steps.
 """
 
 
