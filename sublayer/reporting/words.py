@@ -351,7 +351,7 @@ def _detectable(results: Results, differences: Sequence[Difference]) -> str:
     if len(known_sizes) < len(sizes) or not any(known_sizes):
         return ""
     size = f"{max(known_sizes):.{n_decimals(results)}f} {results.metric.difference}"
-    return f"; {size} would have been"
+    return f"; detectable: {size}"
 
 
 def conditions(results: Results) -> str:

@@ -437,7 +437,7 @@ def describe(change: Replanned, recipe: ResolvedRecipe) -> str:
     was = learning_rate(optimizer, max(0, change.at_step - 1), change.from_steps)
     return (
         f"{text}: {' and '.join(depending)} {'follows' if len(depending) == 1 else 'follow'} the "
-        f"longer length from there on; the learning rate is {next_rate:.3g} after {was:.3g}"
+        f"longer length from there on; the learning rate changes from {was:.3g} to {next_rate:.3g}"
     )
 
 
