@@ -23,6 +23,7 @@ VALUES = {
     for place, arm in enumerate(("base", "new"))
 }
 """``[seed, item]`` by arm."""
+RUNS = [*itertools.product(VALUES, range(SEEDS))]
 MEANS = {arm: values.mean(1) for arm, values in VALUES.items()}
 
 
@@ -57,16 +58,8 @@ def write(name, table):
     return str(path)
 
 
-def wide(index, columns, cell):
-    return [{index: row, **{name: cell(row, name) for name in columns}} for row in range(SEEDS)]
-
-
-def of_seeds(arm):
-    return lambda item: {f"seed{seed}": VALUES[arm][seed, item] for seed in range(SEEDS)}
-
-
 def write_ours():
-    for arm, seed in itertools.product(VALUES, range(SEEDS)):
+    for arm, seed in RUNS:
         folder = Path(arm, f"seed-{seed}")
         folder.mkdir(parents=True)
         valid = {"step": 10, "bits_per_byte": MEANS[arm][seed]}
@@ -78,7 +71,7 @@ def write_wandb():
     table = []
     for step in (5, 10):
         row = {"Step": step}
-        for arm, seed in itertools.product(VALUES, range(SEEDS)):
+        for arm, seed in RUNS:
             value = MEANS[arm][seed] if step == 10 else 9.0
             row |= {f"{arm}-seed{seed} - loss{end}": value for end in ("", "__MIN", "__MAX")}
         table.append(row)
@@ -86,7 +79,7 @@ def write_wandb():
 
 
 def write_events():
-    for arm, seed in itertools.product(VALUES, range(SEEDS)):
+    for arm, seed in RUNS:
         with SummaryWriter(f"{arm}/version_{seed}") as writer:
             for step, value in ((5, 9.0), (10, MEANS[arm][seed])):
                 writer.add_scalar("eval/loss", value, step)
@@ -94,15 +87,13 @@ def write_events():
 
 
 def write_harness():
-    for arm, seed in itertools.product(VALUES, range(SEEDS)):
+    for arm, seed in RUNS:
         folder = Path("out", f"{arm}-seed{seed}")
         folder.mkdir(parents=True)
-        lines = [
-            {"doc_id": item, "doc": {"text": "\u2028"}, "doc_hash": f"{item:064}", "filter": "none"}
-            | {"metrics": ["loss"], "loss": VALUES[arm][seed, item]}
-            for item in range(ITEMS)
-        ]
-        text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+        text, same = "", {"doc": {"text": "\u2028"}, "filter": "none", "metrics": ["loss"]}
+        for item, loss in enumerate(VALUES[arm][seed]):
+            line = {"doc_id": item, "doc_hash": f"{item:064}", **same, "loss": loss}
+            text += f"{json.dumps(line, ensure_ascii=False)}\n"
         (folder / "samples_mine_2026-11-29T03-09-35.456420.jsonl").write_text(text)
     return ["out"]
 
@@ -119,14 +110,14 @@ OF_RUNS = {
     "files of folders": lambda: [
         write(f"{arm}/seed{seed}.csv",
               [{"step": 5, "loss": 9}, {"step": 10, "loss": MEANS[arm][seed]}])
-        for arm, seed in itertools.product(VALUES, range(SEEDS))
+        for arm, seed in RUNS
     ],
     "arms as columns": lambda: [
-        write("a.csv", wide("seed", ["", *VALUES], lambda s, arm: MEANS[arm][s] if arm else s)),
+        write("a.csv", {"seed": range(SEEDS), "": range(SEEDS), **MEANS}),
         *("--arm", "columns", "--lower-is-better"),
     ],
     "runs as columns": lambda: [
-        write("a.csv", [{f"{arm}_{s}": MEANS[arm][s] for arm in VALUES for s in range(SEEDS)}]),
+        write("a.csv", [{f"{arm}_{seed}": MEANS[arm][seed] for arm, seed in RUNS}]),
         *("--names", "{arm}_{seed}", "--lower-is-better"),
     ],
     "rows without a header": lambda: [
@@ -149,8 +140,8 @@ OF_ITEMS = {
         *("--value", "loss"),
     ],
     "seeds as columns": lambda: [
-        *(write(f"{arm}.csv", [{"id": i} | of_seeds(arm)(i) for i in range(ITEMS)])
-          for arm in VALUES),
+        *(write(f"{arm}.csv", {"id": range(ITEMS), **{f"seed{s}": own[s] for s in range(SEEDS)}})
+          for arm, own in VALUES.items()),
         "--lower-is-better",
     ],
     "seeds × items": lambda: [
@@ -189,44 +180,32 @@ def test_items_in_any_form_are_read_alike(name, capsys):
     frames = [pd.DataFrame(rows("seed", "id", "loss", arms=[arm])) for arm in VALUES]
     for given in (list(VALUES.values()), [VALUES], frames):
         asked = {} if given is frames else {"lower_is_better": True}
-        assert sublayer.judge(*given, **asked).comparisons[0].low == pytest.approx(
-            found["differences"][0]["low"], rel=1e-6
-        )
+        [known], [same] = found["differences"], sublayer.judge(*given, **asked).comparisons
+        assert same.low == pytest.approx(known["low"], rel=1e-6)
 
 
 def test_two_runs_are_judged_over_items_as_a_paired_t_test_does(capsys):
     one = [write(f"{arm}.csv", rows("id", "loss", arms=[arm])[:ITEMS]) for arm in VALUES]
     found = judged(one, capsys)
+    [difference] = found["differences"]
     expected = stats.ttest_rel(VALUES["new"][0], VALUES["base"][0])
-    low, high = expected.confidence_interval()
-    assert found["of_these_models"] and found["differences"][0]["p"] == pytest.approx(
-        expected.pvalue, rel=0.02
-    )
-    assert found["differences"][0]["low"] == pytest.approx(low, rel=0.01)
-    assert found["differences"][0]["high"] == pytest.approx(high, rel=0.01)
+    assert found["of_these_models"] and difference["p"] == pytest.approx(expected.pvalue, rel=0.02)
+    ends = (difference["low"], difference["high"])
+    assert ends == pytest.approx(expected.confidence_interval(), rel=0.01)
 
 
 def test_the_verdict_is_the_exit_code(capsys):
     base, noise = np.arange(5) / 100, np.array([0.001, -0.002, 0.0, 0.002, -0.001])
-    arms = {
-        "base": base,
-        "worse": base + 1 + noise,
-        "same": base + noise,
-        "better": base - 1 + noise,
-    }
+    arms = {"base": base, "worse": base + 1 + noise, "same": base + noise}
+    arms["better"] = base - 1 + noise
     table = [{"arm": arm, "seed": s, "loss": own[s]} for arm, own in arms.items() for s in range(5)]
     path = write("arms.csv", table)
-    asked = [
-        (["--margin", "0.1"], 0),
-        (["--margin", "0.1", "--new", "same"], 10),
-        (["--new", "same"], 11),
-        (["--new", "worse"], 12),
-        (["--new", "better", "--higher-is-better"], 12),
-        (["--baseline", "better"], 12),
-        (["--new", "missing"], 2),
-    ]
-    for words, code in asked:
-        assert cli.main(["judge", path, *words]) == code, words
+    for words, code in (
+        ("--margin 0.1", 0), ("--margin 0.1 --new same", 10), ("--new same", 11),
+        ("--new worse", 12), ("--new better --higher-is-better", 12), ("--baseline better", 12),
+        ("--new missing", 2),
+    ):  # fmt: skip
+        assert cli.main(["judge", path, *words.split()]) == code, words
 
 
 def test_failed_runs_are_results_where_that_is_said(capsys):
@@ -241,10 +220,8 @@ def test_failed_runs_are_results_where_that_is_said(capsys):
 
 
 def test_seeds_and_items_of_all_are_judged_where_that_is_asked(capsys):
-    table = rows("config", "seed", "id", "loss")
-    path = write("a.csv", [row for row in table if row["id"] != 2 or row["seed"]] + [
-        {"config": "new", "seed": 9, "id": 0, "loss": 1.0}
-    ])  # fmt: skip
+    table = [row for row in rows("config", "seed", "id", "loss") if row["id"] != 2 or row["seed"]]
+    path = write("a.csv", [*table, {"config": "new", "seed": 9, "id": 0, "loss": 1.0}])
     assert cli.main(["judge", path]) == 2
     found = judged([path, "--common"], capsys)
     assert found["n_seeds"] == SEEDS and found["n_items"] == ITEMS - 1
@@ -256,20 +233,16 @@ def test_a_comparison_and_its_records_are_judged_as_tables_are(capsys):
     found = judged([str(record)], capsys)
     results = json.loads((record / "results.json").read_text())
     assert found["n_items"] and found["metric"] == results["metric"]
-    assert [arm["values"] for arm in found["arms"]] == [
-        pytest.approx(arm["values"]) for arm in results["arms"]
-    ]
+    for arm, known in zip(found["arms"], results["arms"], strict=True):
+        assert arm["values"] == pytest.approx(known["values"])
     further = record.with_name("albert-sentence")
     of_arms = json.loads((further / "results.json").read_text())["arms"]
-    assert [arm["values"] for arm in judged([str(further), "--value", "loss"], capsys)["arms"]] == [
-        pytest.approx(arm["further"]["loss"]["values"]) for arm in of_arms
-    ]
-    table = [
-        {"arm": "mine", "seed": seed, "bits_per_byte": value - 1}
-        for seed, value in zip(
-            results["arms"][0]["seeds"], results["arms"][0]["values"], strict=True
-        )
-    ]
+    by_loss = judged([str(further), "--value", "loss"], capsys)["arms"]
+    for arm, known in zip(by_loss, of_arms, strict=True):
+        assert arm["values"] == pytest.approx(known["further"]["loss"]["values"])
+    first, *_ = results["arms"]
+    pairs = zip(first["seeds"], first["values"], strict=True)
+    table = [{"arm": "mine", "seed": seed, "bits_per_byte": value - 1} for seed, value in pairs]
     write_ours()  # whose values are of validation
     assert cli.main(["judge", str(record), "new"]) == 2
     mixed = judged([str(record), write("mine.csv", table)], capsys, "--new", "mine")
@@ -308,13 +281,10 @@ def test_numbers_stay_in_their_columns_where_a_metric_has_the_name_of_another(me
     assert list(map(float, difference[4:8])) == pytest.approx(numbers)
 
 
-def test_a_seed_without_items_is_refused_by_name():
+def test_a_seed_without_items_is_refused_by_name_and_a_blank_step():
     row = list(MEANS["base"])
     with pytest.raises(DataError, match="a, seed 0"):
         sublayer.judge({arm: [[], row, row, row] for arm in "ab"}, lower_is_better=True)
-
-
-def test_a_blank_step_is_refused():
     table = rows("config", "seed", "step", "loss")
     table[1]["step"] = None
     with pytest.raises(DataError, match="different steps"):

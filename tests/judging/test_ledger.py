@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,42 +12,32 @@ from scipy.stats import binomtest, ttest_rel
 
 import sublayer
 from sublayer.errors import SublayerError
-from sublayer.judging.ledger import (
-    ERROR,
-    LedgerLook,
-    LedgerPlan,
-    LedgerRuns,
-    level_of,
-    looks_to_share,
-    open_ledger,
-    runs_of,
-)
-from sublayer.statistics.difference import Difference, Verdict
+from sublayer.judging import ledger as ledgers
+from sublayer.judging.ledger import ERROR, LedgerPlan, looks_to_share, open_ledger, runs_of
+from sublayer.statistics.difference import Difference
 
-PLAN = LedgerPlan("loss", is_lower_better=True, looks=4)
+OF_FILE = LedgerPlan("loss", is_lower_better=True)
+PLAN = replace(OF_FILE, looks=4)
 BASE = runs_of("base", {0: 1.0, 1: 1.1, 2: 1.2})
 
 
-def candidate(number: float, name: str = "new") -> LedgerRuns:
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "loop.jsonl"
+
+
+def candidate(number, name="new"):
     return runs_of(name, {0: number, 1: number + 0.1, 2: None})
 
 
-def look_at(
-    path: Path,
-    *runs: LedgerRuns,
-    verdict: Verdict = "cannot tell",
-    plan: LedgerPlan = PLAN,
-    base: LedgerRuns = BASE,
-) -> LedgerLook:
+def look_at(path, *runs, verdict="cannot tell", plan=PLAN, base=BASE):
     with open_ledger(path, plan) as ledger:
         ledger.level_for(runs, base)
-        return ledger.record(
-            [Difference(each.name, base.name, (0, 1), -0.1, verdict=verdict) for each in runs]
-        )
+        found = (Difference(each.name, base.name, (0, 1), -0.1, verdict=verdict) for each in runs)
+        return ledger.record([*found])
 
 
-def test_looks_share_what_is_left_and_a_keep_has_its_spending_returned(tmp_path: Path) -> None:
-    path = tmp_path / "loop.jsonl"
+def test_looks_share_what_is_left_and_a_keep_has_its_spending_returned(path):
     first = look_at(path, candidate(1))
     assert (first.level, first.spending, first.left) == (0.025, 0.0125, 0.0375)
     second = look_at(path, candidate(2), verdict="better")
@@ -63,7 +51,7 @@ def test_looks_share_what_is_left_and_a_keep_has_its_spending_returned(tmp_path:
     with pytest.raises(SublayerError, match="all 4 looks"):
         look_at(path, candidate(5))
     # The first line is the plan; a plan that is not repeated is the file's.
-    repeated = look_at(path, candidate(1, "renamed"), plan=LedgerPlan("loss", is_lower_better=True))
+    repeated = look_at(path, candidate(1, "renamed"), plan=OF_FILE)
     assert (repeated.number, repeated.is_repeated, repeated.level) == (1, True, 0.025)
     assert len(path.read_text().splitlines()) == 5
     with pytest.raises(SublayerError, match="look 1"):
@@ -71,12 +59,9 @@ def test_looks_share_what_is_left_and_a_keep_has_its_spending_returned(tmp_path:
 
 
 @given(st.lists(st.booleans(), min_size=100, max_size=300))
-def test_no_look_has_less_than_bonferroni_and_all_that_keep_nothing_spend_the_error_at_most(
-    keeps: list[bool],
-) -> None:
+def test_no_look_has_less_than_bonferroni_and_all_that_keep_nothing_spend_the_error(keeps):
     for planned in (len(keeps), None):
-        left = ERROR
-        spent = 0.0
+        left, spent = ERROR, 0.0
         for number, is_kept in enumerate(keeps, start=1):
             spending = left / looks_to_share(number, planned)
             if planned is not None or number <= 100:
@@ -88,7 +73,7 @@ def test_no_look_has_less_than_bonferroni_and_all_that_keep_nothing_spend_the_er
         assert spent <= ERROR * (1 + 1e-9)
 
 
-def test_loops_whose_champion_moves_keep_falsely_one_time_in_twenty_at_most() -> None:
+def test_loops_whose_champion_moves_keep_falsely_one_time_in_twenty_at_most():
     rng = np.random.default_rng(3)
     n_loops, n_seeds = 2000, 3
     champion = rng.standard_normal((n_loops, n_seeds))
@@ -98,7 +83,7 @@ def test_loops_whose_champion_moves_keep_falsely_one_time_in_twenty_at_most() ->
         runs = mean[:, None] + gain + rng.standard_normal((n_loops, n_seeds))
         spending = left / looks_to_share(number, 100)
         p = ttest_rel(runs, champion, axis=1, alternative="greater").pvalue
-        kept = 2 * p <= level_of(spending, 1)
+        kept = 2 * p <= ledgers.level_of(spending, 1)
         is_false |= kept & (gain == 0)
         left -= spending * ~kept
         mean += gain * kept
@@ -108,59 +93,38 @@ def test_loops_whose_champion_moves_keep_falsely_one_time_in_twenty_at_most() ->
     assert n_false > n_loops * ERROR / 4  # it is spent, too
 
 
-def lines_of(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True)
-
-
-DAMAGED: dict[str, tuple[Callable[[list[bytes]], bytes], str]] = {
-    "cut off": (lambda lines: b"".join(lines)[:-9], "line 3 is cut off"),
-    "a line taken away": (lambda lines: lines[0] + lines[2], "line 2 does not match its seal"),
-    "altered": (lambda lines: b"".join(lines).replace(b"0.5", b"0.4"), "line 2 does not match"),
-    "altered plan": (lambda lines: b"".join(lines).replace(b": 4,", b": 9,", 1), "line 1 does not"),
-    "two lines in one": (
-        lambda lines: lines[0] + lines[1].strip() + lines[2],
-        "line 2 is not JSON",
-    ),
-    "another file": (lambda lines: b"seed,loss\n0,1.5\n", "is not a ledger"),
-    "newer": (lambda lines: b"".join(lines).replace(b": 1,", b": 2,", 1), "version 2"),
-}
-
-
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_ledger_is_refused_and_left_as_it_is(what: str, tmp_path: Path) -> None:
-    path = tmp_path / "loop.jsonl"
+@pytest.mark.parametrize("damage, message", [
+    (lambda lines: b"".join(lines)[:-9], "line 3 is cut off"),
+    (lambda lines: lines[0] + lines[2], "line 2 does not match its seal"),
+    (lambda lines: b"".join(lines).replace(b"0.5", b"0.4"), "line 2 does not match"),
+    (lambda lines: b"".join(lines).replace(b": 4,", b": 9,", 1), "line 1 does not"),
+    (lambda lines: lines[0] + lines[1].strip() + lines[2], "line 2 is not JSON"),
+    (lambda lines: b"seed,loss\n0,1.5\n", "is not a ledger"),
+    (lambda lines: b"".join(lines).replace(b": 1,", b": 2,", 1), "version 2"),
+])  # fmt: skip
+def test_a_damaged_ledger_is_refused_and_left_as_it_is(damage, message, path):
     for number in (0.5, 2):
         look_at(path, runs_of("new", {0: number, 0.5: 1.0}))
-    damage, message = DAMAGED[what]
-    path.write_bytes(damage(lines_of(path)))
-    before = path.read_bytes()
+    path.write_bytes(before := damage(path.read_bytes().splitlines(keepends=True)))
     with pytest.raises(SublayerError, match=message):
         look_at(path, candidate(3))
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        (LedgerPlan("accuracy", is_lower_better=True, looks=4), "metric loss, not metric accuracy"),
-        (LedgerPlan("loss", is_lower_better=False, looks=4), "lower is better, not higher"),
-        (
-            LedgerPlan("loss", is_lower_better=True, margin=0.1, looks=4),
-            "no margin, not a margin of 0.1",
-        ),
-        (LedgerPlan("loss", is_lower_better=True, looks=5), "4 looks, not 5"),
-        (LedgerPlan("loss", is_lower_better=True, looks=0), "--looks 0"),
-    ],
-)
-def test_another_plan_is_refused(plan: LedgerPlan, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "loop.jsonl"
+@pytest.mark.parametrize("changed, message", [
+    ({"metric": "accuracy"}, "metric loss, not metric accuracy"),
+    ({"is_lower_better": False}, "lower is better, not higher"),
+    ({"margin": 0.1}, "no margin, not a margin of 0.1"), ({"looks": 5}, "4 looks, not 5"),
+    ({"looks": 0}, "--looks 0"),
+])  # fmt: skip
+def test_another_plan_is_refused(changed, message, path):
     look_at(path, candidate(1))
     with pytest.raises(SublayerError, match=message):
-        look_at(path, candidate(2), plan=plan)
+        look_at(path, candidate(2), plan=replace(PLAN, **changed))
 
 
-def test_a_ledger_without_looks_leaves_nothing_behind(tmp_path: Path) -> None:
-    def interrupt(path: Path) -> None:
+def test_a_ledger_without_looks_leaves_nothing_behind(tmp_path):
+    def interrupt(path):
         with open_ledger(path, PLAN) as ledger:
             ledger.level_for([candidate(1)], BASE)
             raise SublayerError("the runs cannot be judged")
@@ -177,8 +141,7 @@ def test_a_ledger_without_looks_leaves_nothing_behind(tmp_path: Path) -> None:
     assert look_at(empty, candidate(1)).number == 1
 
 
-def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> None:
-    path = tmp_path / "loop.jsonl"
+def test_processes_that_share_a_ledger_take_looks_in_turn(path):
     program = """if True:
         import sys
         from pathlib import Path
@@ -190,29 +153,23 @@ def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> Non
                 ledger.level_for([new], runs_of("base", {0: 0.5}))
                 ledger.record([Difference("new", "base", (0,), 0.1)])
     """
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, str(path), str(number)])
-        for number in range(3)
-    ]
+    command = [sys.executable, "-c", program, str(path)]
+    started = [subprocess.Popen([*command, str(number)]) for number in range(3)]
     assert [each.wait() for each in started] == [0, 0, 0]
-    look = look_at(path, candidate(7), plan=LedgerPlan("loss", is_lower_better=True))
-    assert (look.number, len(lines_of(path))) == (31, 32)
+    look = look_at(path, candidate(7), plan=OF_FILE)
+    assert (look.number, len(path.read_bytes().splitlines())) == (31, 32)
     assert look.left == pytest.approx(ERROR * (1 - 31 / 200))
 
 
-def test_judge_takes_its_level_from_a_ledger_and_a_mistake_spends_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "loop.jsonl"
-    base = np.random.default_rng(1).normal(3.0, 0.1, 8)
-    new = np.random.default_rng(2).normal(2.0, 0.1, 8)
-    asked: dict[str, Any] = {"lower_is_better": True, "ledger": path, "looks": 100}
+def test_judge_takes_its_level_from_a_ledger_and_a_mistake_spends_nothing(path):
+    base, new = (np.random.default_rng(n).normal(4.0 - n, 0.1, 8) for n in (1, 2))
+    asked = {"lower_is_better": True, "ledger": path, "looks": 100}
     kept = sublayer.judge({"base": base, "new": new}, **asked)
-    assert kept.in_loop is not None
     assert (kept.exit_code, kept.level, kept.in_loop.kept) == (0, 0.001, ("new",))
     for scores, look in (({"base": new, "a": base[:2]}, None), ({"base": new, "a": base}, 2)):
         with pytest.raises(SublayerError):
             sublayer.judge(scores, look=look, **asked)
     both = sublayer.judge({"base": new, "a": base, "b": base + 1}, **asked)
-    assert both.in_loop is not None
     assert (both.exit_code, both.in_loop.number, both.in_loop.champion_is) == (12, 2, "kept")
-    assert both.level == pytest.approx(level_of(both.in_loop.spending, 2))
+    assert both.level == pytest.approx(ledgers.level_of(both.in_loop.spending, 2))
     assert "look 2 of 100 in loop.jsonl" in str(both)

@@ -16,7 +16,7 @@ JUNK = lzma.compress(b"x" * 100)
 OLD = Path(__file__).parents[1] / "golden" / "old"
 
 
-def study(folder: Path, runs: dict[str, float], values: dict[str, float], **further) -> dict:
+def study(folder: Path, runs: dict[str, float], values: dict[str, float]) -> dict:
     """Runs by their folders, each with its accuracy; returns results with the arms' values."""
     for path, value in runs.items():
         run = folder / path
@@ -26,7 +26,7 @@ def study(folder: Path, runs: dict[str, float], values: dict[str, float], **furt
         write_items(run, Items("test", "", {"pairs": table}), {})
         (run / "test.json").write_text(json.dumps({"accuracy": value}))
     arms = [{"name": name, "seeds": [3], "values": [value]} for name, value in values.items()]
-    return {"metric": "accuracy", "split": "test", "arms": arms, **further}
+    return {"metric": "accuracy", "split": "test", "arms": arms}
 
 
 def scores(kept) -> dict[str, float]:
@@ -43,21 +43,19 @@ def test_items_are_those_of_the_runs_that_the_results_name(tmp_path):
 
 
 def test_items_of_finished_runs_are_read_where_each_was_scored(tmp_path):
-    results = study(
-        tmp_path, {"elsewhere/seed-3": 0.5, "scores/b/seed-3": 0.6}, {"a": 0.5, "b": 0.6}
-    )
+    values = {"a": 0.5, "b": 0.6}
+    results = study(tmp_path, {"elsewhere/seed-3": 0.5, "scores/b/seed-3": 0.6}, values)
     runs = [str(tmp_path / "elsewhere/seed-3")]
     (tmp_path / "runs.json").write_text(json.dumps({"runs": runs}))
-    assert scores(read_comparison_items(tmp_path, results)) == {"a": 0.5, "b": 0.6}
+    assert scores(read_comparison_items(tmp_path, results)) == values
 
 
 @pytest.mark.parametrize("name", ["cd54610/tuned", "d99a9b4/study", "ff3bb8a/study"])
 def test_items_of_earlier_versions_are_read(name, tmp_path):
     results = json.loads((OLD / name / "results.json").read_text())
     kept = read_comparison_items(OLD / name, results)
-    assert [run.arm for run in kept] == [
-        arm["name"] for arm in results["arms"] for _ in arm["seeds"]
-    ]
+    expected = [arm["name"] for arm in results["arms"] for _ in arm["seeds"]]
+    assert [run.arm for run in kept] == expected
     if not (OLD / name / STUDY_ITEMS).exists():
         return
     (tmp_path / STUDY_ITEMS).write_bytes((OLD / name / STUDY_ITEMS).read_bytes())
@@ -83,7 +81,7 @@ def altered(**changed) -> bytes:
 @pytest.mark.parametrize("data, message", [
     (lambda: altered(runs=[0, 7]), "it has no run 7"), (lambda: altered(runs=[0]), "does not fit"),
     (lambda: altered(shared=[]), "does not fit"), (lambda: altered(steps={"nats": "x"}), "steps"),
-    (lambda: b"no archive", STUDY_ITEMS), (lambda: JUNK[:-20], STUDY_ITEMS),
+    (lambda: b"no archive", "is damaged"), (lambda: JUNK[:-20], STUDY_ITEMS),
     (lambda: JUNK, STUDY_ITEMS),
     (lambda: lzma.compress(b"\0" * (129 << 20)), STUDY_ITEMS),  # 129 MiB
 ])  # fmt: skip
