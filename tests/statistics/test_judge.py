@@ -1,7 +1,8 @@
-"""Verdicts: values by hand, published critical values, and the error rates that they promise."""
+"""Verdicts: values by hand, tests of scipy, and the error rates that they promise."""
 
 import math
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -9,43 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
-from scipy.stats import mannwhitneyu, ttest_ind, ttest_rel
+from scipy.stats import dunnett, mannwhitneyu, ttest_ind, ttest_rel, tukey_hsd
 
 from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable, Metric
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.statistics.covariance import (
-    FEWEST_DOCUMENTS,
-    ItemSpreads,
-    SeedSpreads,
-    known_spread,
-    shares_of,
-    unequal_units,
-    units_of,
-)
+from sublayer.statistics import covariance
+from sublayer.statistics import looks as planning
+from sublayer.statistics import scores as scoring
+from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSpreads, known_spread
 from sublayer.statistics.difference import DECIDED, ERROR, Judgement
 from sublayer.statistics.judge import ContrastFamily, is_two_valued, one_cluster_p, rank_p
-from sublayer.statistics.looks import (
-    GOING_ON,
-    Looks,
-    detectable_effect,
-    fixed,
-    judge_looks,
-    planned_detectable,
-    seeds_for,
-    undecided_arms,
-    until_decided,
-)  # fmt: skip
-from sublayer.statistics.scores import (
-    Contrast,
-    RunScores,
-    Tuned,
-    against_baseline,
-    arm_less,
-    choice_variance,
-)
-from sublayer.statistics.simultaneous import Largest, Uncertainty
+from sublayer.statistics.looks import GOING_ON, Looks, fixed, judge_looks, until_decided
+from sublayer.statistics.scores import Contrast, RunScores, Tuned, arm_less, choice_variance
+from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 from sublayer.study.arms import PRETRAINING, Arm
 from sublayer.study.columns import Column, metric_columns
 from sublayer.study.definition import Study
@@ -91,6 +70,37 @@ def test_two_arms_have_the_paired_t_test_and_without_common_seeds_welchs(own, ot
             assert (found.p, found.p_raw) == pytest.approx((expected.pvalue,) * 2, abs=1e-9)
             ends = (interval.low, interval.high)
             assert (found.low, found.high) == pytest.approx(ends, rel=1e-4, abs=1e-4)
+
+
+def test_many_seeds_give_each_difference_of_several_arms_the_paired_t_test():
+    table = np.random.default_rng(30).normal(size=(4, 30)) * [[1.0], [2.0], [1.0], [4.0]]
+    found = judged({arm: seeded(*own) for arm, own in zip("abcd", table, strict=True)})
+    for each, own in zip(found, table[1:], strict=True):
+        assert each.p_raw == pytest.approx(ttest_rel(own, table[0]).pvalue, rel=1e-6)
+        assert each.p >= each.p_raw
+
+
+@pytest.mark.parametrize("pairs", ["baseline", "all"])
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (8, 8, 8, 8), (9, 4, 4, 4, 4), (5,) * 8])
+def test_families_with_a_pooled_variance_have_the_p_of_dunnett_and_of_tukey(pairs, sizes):
+    rng = np.random.default_rng([len(sizes), sum(sizes)])
+    samples = [rng.normal(0.5 * (arm % 3), 1.0, n) for arm, n in enumerate(sizes)]
+    arms = [str(arm) for arm in range(len(sizes))]
+    every = [arm_less(arm, first) for first, arm in combinations(arms, 2)]
+    contrasts = every if pairs == "all" else every[: len(arms) - 1]
+    weights = scoring.weights_of(contrasts, arms)
+    freedom = float(sum(sizes) - len(sizes))
+    pooled = sum(float(((own - own.mean()) ** 2).sum()) for own in samples) / freedom
+    products = pooled * weights @ np.diag(1.0 / np.array(sizes)) @ weights.T
+    largest = Largest(correlation_of(products), len(contrasts))
+    found = []
+    for mean, own in zip(weights @ [own.mean() for own in samples], np.diag(products), strict=True):
+        found.append(Uncertainty(known_spread(mean, own, freedom, 2)).p(mean, largest))
+    if pairs == "all":
+        expected = tukey_hsd(*samples).pvalue[np.triu_indices(len(sizes), 1)]
+    else:
+        expected = dunnett(*samples[1:], control=samples[0], rng=np.random.default_rng(0)).pvalue
+    assert found == pytest.approx(expected, rel=0.02, abs=0.003)
 
 
 def test_differences_by_seed_have_the_interval_worked_out_by_hand():
@@ -186,8 +196,8 @@ def test_what_a_look_has_decided_stands_and_arms_go_on_that_are_not_decided():
     assert (difference.verdict, difference.n_seeds) == ("worse", 3)
     assert judge_at(5).differences[0].verdict == "cannot tell"
     own["c"] = (0.0, 0.02, 0.01)
-    assert undecided_arms(judge_at(3), own, ()) == {"a", "c"}
-    assert undecided_arms(judge_at(3, margin=0.5), own, ()) == set()
+    assert planning.undecided_arms(judge_at(3), own, ()) == {"a", "c"}
+    assert planning.undecided_arms(judge_at(3, margin=0.5), own, ()) == set()
 
 
 @given(RANKED, RANKED)
@@ -244,16 +254,16 @@ def test_critical_values_are_those_of_sidak_and_dunnett_and_power_is_four_in_fiv
     # Dunnett's table, two-sided 5 %, 3 treatments, 20 degrees of freedom: 2.54
     assert of(np.full((3, 3), 0.5) + 0.5 * np.eye(3), 20.0) == pytest.approx(2.54, abs=0.01)
     freedom, level = 18, 0.045
-    shift = detectable_effect(float(freedom), level)
+    shift = planning.detectable_effect(float(freedom), level)
     rng = np.random.default_rng(3)
     t = (rng.normal(size=40_000) + shift) / np.sqrt(rng.chisquare(freedom, 40_000) / freedom)
     assert np.mean(t > -stdtrit(freedom, level / 2)) == pytest.approx(0.8, abs=0.008)
-    assert seeds_for(lambda n: 10 / n, 2.0) == 5
-    assert seeds_for(lambda n: 1.0, 0.5) is None
+    assert planning.seeds_for(lambda n: 10 / n, 2.0) == 5
+    assert planning.seeds_for(lambda n: 1.0, 0.5) is None
     # Of two arms and three seeds: a t test with two degrees of freedom.
-    expected = detectable_effect(2.0, 0.05) * math.sqrt(2 / 3)
-    assert planned_detectable(2, 3, 0.05) == pytest.approx(expected)
-    assert planned_detectable(4, 8, 0.05, 0.3) > planned_detectable(4, 8, 0.05)
+    expected = planning.detectable_effect(2.0, 0.05) * math.sqrt(2 / 3)
+    assert planning.planned_detectable(2, 3, 0.05) == pytest.approx(expected)
+    assert planning.planned_detectable(4, 8, 0.05, 0.3) > planning.planned_detectable(4, 8, 0.05)
 
 
 def most_wrong(n_studies: int) -> float:
@@ -409,12 +419,12 @@ def test_units_are_documents_or_stretches_and_their_variance_follows_the_crossed
     for n, documents, expected in (
         (9, many, many), (1000, np.zeros(1000, dtype=int), np.arange(1000) // 100),
     ):  # fmt: skip
-        labels, n_units = units_of(n, documents)
+        labels, n_units = covariance.units_of(n, documents)
         assert n_units == expected[-1] + 1 and (labels == expected).all()
     # No stretch crosses from one document to another.
-    labels, n_units = units_of(64, np.repeat([0, 1], [30, 34]))
+    labels, n_units = covariance.units_of(64, np.repeat([0, 1], [30, 34]))
     assert labels[29] != labels[30]
-    assert units_of(12, None)[1] == 12
+    assert covariance.units_of(12, None)[1] == 12
     assert item_effects(table([1, 0, 1]), SHARE) is None
     # Two seeds, differences of items d + or - e: d varies over items, e is of both.
     d = np.array([1.0, -1.0, 2.0, -2.0])
@@ -440,7 +450,7 @@ def test_arms_that_share_nearly_all_of_a_seed_are_not_called_different(n_arms, n
         own = rng.normal(size=(n_arms, n_seeds)) * np.geomspace(1.0, widest, n_arms)[:, None]
         values = 50.0 * rng.normal(size=n_seeds) + own
         scores = RunScores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=bool))
-        contrasts = against_baseline(arms, "0")
+        contrasts = scoring.against_baseline(arms, "0")
         found = ContrastFamily(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
         wrong += any(each.verdict != "cannot tell" for each in found.differences)
     assert wrong <= 18  # of 150 at 5 %: exceeded once in 4,000 times
@@ -473,20 +483,19 @@ def test_runs_of_one_cluster_where_others_have_two_show_no_equivalence():
 
 def test_documents_of_unequal_length_count_for_fewer():
     documents = np.repeat(np.arange(4), [60, 20, 10, 10])
-    units, _ = units_of(100, documents)
-    shares = shares_of(units, documents)
+    units, _ = covariance.units_of(100, documents)
+    shares = covariance.shares_of(units, documents)
     assert shares.tolist() == [0.6, 0.2, 0.1, 0.1]
-    assert shares_of(*2 * (np.arange(4),)) is None and shares_of(units, None) is None
-    factors, freedom = unequal_units(shares)
+    nothing = [covariance.shares_of(*each) for each in (2 * (np.arange(4),), (units, None))]
+    assert nothing == [None, None]
+    factors, freedom = covariance.unequal_units(shares)
     assert freedom == pytest.approx(1 / 0.42 - 1)
     # Of documents whose means vary with variance 1, the mean has that of the squared shares.
     residuals = shares[:, None] * (np.eye(4) - shares)
     variance = (factors**2 * (residuals**2).sum(1)).sum() * 4 / 3
     assert variance == pytest.approx(0.42)
-    effects = {
-        "a": seeded(*2 * (residuals @ [1.0, 2.0, -1.0, 0.0],)),
-        "b": seeded(*np.zeros((2, 4))),
-    }
+    effects = {"a": seeded(*2 * (residuals @ [1.0, 2.0, -1.0, 0.0],))}
+    effects["b"] = seeded(*np.zeros((2, 4)))
     values = {"a": seeded(0.0, 1.0), "b": seeded(0.0, 1.0)}
     scores = RunScores.of(values, effects=effects, n_documents=4, shares=shares)
     whole = ItemSpreads(scores, "b").spread(arm_less("a", "b")).whole
