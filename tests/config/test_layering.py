@@ -13,41 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.api.recipes import field_rows, json_schema
+from sublayer.config import layers as layering
+from sublayer.config import load as loading
+from sublayer.config import recipe as declared
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_preset, preset_names
-from sublayer.config.layers import (
-    FILE_ONLY,
-    Layer,
-    find_source,
-    merge,
-    override_layer,
-    read_layers,
-    shipped_recipes,
-)
-from sublayer.config.load import (
-    absolute_paths,
-    dump_recipe,
-    load_recipe,
-    read_recipe,
-    read_run_recipe,
-    read_start,
-    settle,
-    vary,
-)
+from sublayer.config.layers import Layer, merge, shipped_recipes
+from sublayer.config.load import dump_recipe, load_recipe, read_recipe, vary
 from sublayer.config.model import FFNS
 from sublayer.config.objective import KINDS
 from sublayer.config.optimizers import OPTIMIZERS
-from sublayer.config.recipe import (
-    HEADINGS,
-    RENAMED,
-    TABLES,
-    Recipe,
-    declarations,
-    extra,
-    is_union,
-    keys,
-    nearest_key,
-)
+from sublayer.config.recipe import TABLES, Recipe, extra, is_union, keys, nearest_key
 from sublayer.config.resolve import default_epochs, derived_fields, resolve_model
 from sublayer.config.rules import CONDITIONS, is_idle, uses, value_of
 from sublayer.errors import ConfigError
@@ -66,7 +42,7 @@ PURE = (
 def test_every_field_is_listed_once_with_type_and_description():
     listed = field_rows()
     names = [".".join(filter(None, (each.table, each.name))) for each in listed]
-    assert names == [*HEADINGS, *keys()]
+    assert names == [*declared.HEADINGS, *keys()]
     assert all(each.description and each.type and each.default for each in listed)
     assert {each.table for each in field_rows("optimizer")} == {"optimizer"}
     assert {name for each in listed for name in each.set_by} == set(shipped_recipes())
@@ -77,7 +53,7 @@ def test_every_field_is_listed_once_with_type_and_description():
 
 def test_the_schema_describes_every_table_and_is_json():
     schema = json.loads(json.dumps(json_schema()))
-    assert set(schema["properties"]) == {*FILE_ONLY, *HEADINGS, *TABLES}
+    assert set(schema["properties"]) == {*layering.FILE_ONLY, *declared.HEADINGS, *TABLES}
     model, optimizer = schema["$defs"]["ModelConfig"], schema["properties"]["optimizer"]
     assert schema["additionalProperties"] is model["additionalProperties"] is False
     assert model["properties"]["ffn"]["enum"] == list(FFNS)
@@ -123,7 +99,7 @@ def test_a_field_with_effect_is_accepted(overrides):
 def test_every_rule_is_about_fields_that_exist():
     deciders = {decider for key in keys() for use in uses(key) for decider in use.deciders}
     assert deciders and deciders <= set(keys())
-    infos = (info for key in keys() for info in declarations(key).values())
+    infos = (info for key in keys() for info in declared.declarations(key).values())
     assert {name for info in infos for name in extra(info).get("when", ())} == CONDITIONS.keys()
     of_any_kind = {decider for decider in deciders if not is_union(decider.partition(".")[0])}
     assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)
@@ -133,7 +109,7 @@ OLD_RUNS = Path(__file__).resolve().parents[1] / "golden" / "old" / "ba7f49d"
 
 
 def test_old_names_are_read_in_what_was_derived_and_in_folders_of_models(tmp_path, monkeypatch):
-    monkeypatch.setitem(RENAMED, "model.width", "model.d_ff")
+    monkeypatch.setitem(declared.RENAMED, "model.width", "model.d_ff")
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('derived = ["model.width"]\n[model]\nwidth = 24\nd_model = 8\n')
     assert load_recipe(tmp_path).recipe.model.d_ff is None and read_recipe(recipe).model.d_ff == 24
@@ -189,11 +165,6 @@ def test_every_figure_is_a_setting_that_has_an_effect_and_a_source(name, format_
             assert len(figure.source) > 10 and figure.source in preset.sources
 
 
-def test_a_preset_has_figures_for_no_other_format():
-    others = {*product(preset_names(), KINDS)} - N_TASKS.keys()
-    assert len(others) == 3 * 6 - len(N_TASKS) and not any(presets_of(*each) for each in others)
-
-
 ALBERT = {"optimizer.lr": 3e-5, "train.batch_sequences": 32, "model.dropout": 0.1}
 ALBERT |= {"train.steps": 800, "optimizer.warmup_steps": 200, "data.context": 512}
 GPT1 = {"optimizer.lr": 6.25e-5, "objective.language_weight": 0.5, "train.epochs": 3}
@@ -214,7 +185,9 @@ def test_figures_are_the_published_ones(name, format_, tasks, figures):
     assert {key: settings[key] for key in figures} == figures
 
 
-def test_figures_are_within_what_the_model_has():
+def test_figures_are_within_what_the_model_has_and_of_no_other_format():
+    others = {*product(preset_names(), KINDS)} - N_TASKS.keys()
+    assert len(others) == 3 * 6 - len(N_TASKS) and not any(presets_of(*each) for each in others)
     preset = load_preset("albert", "pair", ["rte"], positions=128)
     (figure,) = [each for each in preset.figures if each.key == "data.context"]
     assert figure.value == 128 and figure.source.startswith("512 in ")
@@ -248,15 +221,7 @@ def test_fewer_examples_have_more_epochs_and_never_more_steps():
     *[(text, text) for text in ("9" * 5000, "[" * 70, "{" + "a." * 40 + "b = 1.0}")],
 ], ids=lambda value: str(value)[:20])  # fmt: skip
 def test_an_override_is_a_toml_value_or_else_a_bare_text(text, value):
-    assert override_layer([f"key={text}"], "command line").values == {"key": value}
-
-
-@pytest.mark.parametrize("given, says", [
-    ({3: 1}, "name a field"), ({"train.steps": {3}}, "train.steps is given a set"),
-])  # fmt: skip
-def test_an_override_that_no_recipe_can_have_is_refused(given, says):
-    with pytest.raises(ConfigError, match=says):
-        override_layer(given, "command line")
+    assert layering.override_layer([f"key={text}"], "command line").values == {"key": value}
 
 
 def test_every_value_has_its_origin():
@@ -266,7 +231,7 @@ def test_every_value_has_its_origin():
     assert {name: loaded.origins[f"model.{name}"] for name in origins} == origins
     tables = {table: type(getattr(loaded.recipe, table)) for table in TABLES}
     fields = {f"{table}.{name}" for table, cls in tables.items() for name in cls.model_fields}
-    assert set(loaded.origins) == {*fields, *HEADINGS}
+    assert set(loaded.origins) == {*fields, *declared.HEADINGS}
 
 
 def test_an_arm_is_one_more_layer():
@@ -320,6 +285,9 @@ def test_a_new_optimizer_drops_settings_of_the_old_one_and_keeps_shared_ones():
 def test_an_unknown_key_names_the_nearest_and_its_layer(key, meant):
     with pytest.raises(ConfigError, match=rf"^{key} .*{meant}.*\(recipe x\)$"):
         merge([Layer("recipe x", {key: 1})])
+    for wrong, says in (({3: 1}, "name a field"), ({key: {3}}, f"{key} is given a set")):
+        with pytest.raises(ConfigError, match=says):
+            layering.override_layer(wrong, "command line")
 
 
 def test_a_layer_restores_a_default_that_an_earlier_one_changed():
@@ -346,11 +314,11 @@ SETTINGS = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in
 def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note(earlier, later):
     base, over = Layer("recipe mine", earlier), Layer("command line", later)
     try:
-        *_, notes_before = settle([base])
+        *_, notes_before = loading.settle([base])
     except ConfigError:
         return
     try:
-        recipe, settings, notes = settle([base, over])
+        recipe, settings, notes = loading.settle([base, over])
     except ConfigError as error:
         key = str(error).partition(" = ")[0]
         assert key in later
@@ -362,15 +330,6 @@ def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note(earlier,
         assert setting.restores or not is_idle(key, recipe)
 
 
-def test_a_setting_that_never_had_an_effect_is_refused_with_its_origin(tmp_path):
-    recipe = tmp_path / "x.toml"
-    recipe.write_text("[model]\nshare_groups = 2\n")
-    with pytest.raises(ConfigError) as error:
-        load_recipe(recipe, ["model.d_ff=64"])
-    origin = f"model.share_groups = 2 (recipe {recipe}) has no effect with model.share = 'none'"
-    assert str(error.value).startswith(origin)
-
-
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -378,12 +337,12 @@ def write(path, text):
 
 
 def test_recipes_are_found_by_name_file_and_run(tmp_path):
-    named = lambda *given: attrgetter("name", "origin")(find_source(*given))  # noqa: E731
+    named = lambda *given: attrgetter("name", "origin")(layering.find_source(*given))  # noqa: E731
     path = write(tmp_path / "mine.toml", "")
     file = write(tmp_path / "a" / "recipe.toml", "derived = []")
     write(tmp_path / "gpt" / "recipe.toml", "")  # a shipped recipe comes first
     assert (named(path), named("a", tmp_path)) == (("mine", f"recipe {path}"), ("a", "run a"))
-    assert find_source(file).name == "a"
+    assert layering.find_source(file).name == "a"
     assert named("gpt", tmp_path) == named("gpt") == ("gpt", "recipe gpt")
 
 
@@ -391,7 +350,7 @@ def test_extended_recipes_come_base_first(tmp_path):
     base = 'extends = "gpt"\ntitle = "Base"\nsource = "A book"\n[model]\nn_layers = 2\nd_ff = 8'
     write(tmp_path / "base.toml", base)
     path = write(tmp_path / "top.toml", 'extends = "base.toml"\ntitle = "Top"\n[model]\nd_ff = 16')
-    origins = [layer.origin for layer in read_layers(find_source(path))]
+    origins = [layer.origin for layer in layering.read_layers(layering.find_source(path))]
     assert origins == ["recipe gpt", "recipe base.toml", f"recipe {path}"]
     loaded = load_recipe(path)
     assert (loaded.recipe.model.n_layers, loaded.recipe.model.d_ff) == (2, 16)
@@ -402,12 +361,13 @@ def test_extended_recipes_come_base_first(tmp_path):
 @pytest.mark.parametrize("text, says", [
     ("model = 3\n", "write [model]"), ("[model]\nlr.rate = 3\n", "model.lr"),
     ("title = '\udcff'", "is not UTF-8 text"),
+    ("[model]\nshare_groups = 2\n", "has no effect with model.share = 'none'"),
 ])  # fmt: skip
-def test_a_malformed_recipe_is_refused_by_file(tmp_path, text, says):
+def test_a_recipe_with_a_mistake_is_refused_by_file(tmp_path, text, says):
     path = tmp_path / "x.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ConfigError) as error:
-        load_recipe(path)
+        load_recipe(path, ["model.d_ff=64"])
     message = str(error.value)
     assert says in message and str(path) in message and "\n" not in message
 
@@ -418,9 +378,9 @@ def test_paths_are_made_absolute_and_names_of_data_sets_and_urls_are_not(tmp_pat
     fields = {"valid_path": "squad-dev", "test_path": "albert-intrinsic", "tokenizer": "moses-bpe"}
     given = DataConfig(path=("a/../b.txt", hub, url), **fields)
     expected = given.model_copy(update={"path": (str(tmp_path / "b.txt"), hub, url)})
-    assert absolute_paths(Recipe(data=given)).data == expected
+    assert loading.absolute_paths(Recipe(data=given)).data == expected
     for field, name in (("path", "squad-dev"), ("tokenizer", "x.json"), ("tokenizer", "deep/code")):
-        found = absolute_paths(Recipe(data=DataConfig(**{field: name}))).data
+        found = loading.absolute_paths(Recipe(data=DataConfig(**{field: name}))).data
         assert getattr(found, field) == str(tmp_path / name)
 
 
@@ -502,7 +462,7 @@ def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_
     other = load_recipe(folder, ["train.steps=5"]).recipe.train
     assert (other.steps, other.minutes) == (5, None)
     with pytest.raises(ConfigError, match=r"toml is not the recipe of a run: d_head, d_ff,"):
-        read_run_recipe(folder / "recipe.toml")
+        loading.read_run_recipe(folder / "recipe.toml")
     with pytest.raises(ConfigError, match="is not there"):
         read_recipe(folder / "none.toml")
 
@@ -554,7 +514,9 @@ def test_a_start_gives_its_model_and_its_text(run):
     assert (arm.norm_eps, arm.d_model) == (1e-3, 32)
 
 
-def test_a_context_of_the_base_that_is_no_number_is_refused_with_a_model_of_no_text(run, tmp_path):
+def test_a_start_of_another_kind_or_for_a_context_that_is_no_number_is_refused(run, tmp_path):
+    with pytest.raises(ConfigError, match=r"has model.kind = decoder, but .*encoder"):
+        load_recipe("albert-small", {"init.run": run()})
     model = str(Path(run()) / "model")
     (Path(model).parent / "recipe.toml").unlink()
     path = write(tmp_path / "base.toml", 'extends = "gpt"\n[data]\ncontext = "long"\n')
@@ -598,11 +560,11 @@ def test_a_start_is_a_run_its_checkpoint_or_a_model(run):
     folder = Path(run())
     for part in ("model", "checkpoints/step-3/model"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-        start = read_start(str(folder / part))
+        start = loading.read_start(str(folder / part))
         assert (start.model.d_ff, start.data.path) == (48, "book.txt")
     for damage in ("not toml [", "[model]\nno = 1"):
         (folder / "recipe.toml").write_text(damage)
-        assert read_start(str(folder)) is read_start(str(folder / "nothing")) is None
+        assert [loading.read_start(str(each)) for each in (folder, folder / "no")] == [None] * 2
     (folder / "recipe.toml").unlink()
     loaded = load_recipe("gpt", {"init.run": str(folder / "model")}).recipe
     assert (loaded.model.d_ff, loaded.data.context, loaded.data.corpus) == (48, 64, "python")
@@ -614,11 +576,6 @@ def test_every_shipped_model_is_kept_as_it_is(run, name):
     sizes = {"vocab_size": 256, "context": before.data.context}
     kept, given = (resolve_model(each.model, **sizes) for each in (after, before))
     assert kept.model_dump() == given.model_dump()
-
-
-def test_a_start_of_another_kind_is_refused_by_name(run):
-    with pytest.raises(ConfigError, match=r"has model.kind = decoder, but .*encoder"):
-        load_recipe("albert-small", {"init.run": run()})
 
 
 @pytest.mark.parametrize("word, meant", [

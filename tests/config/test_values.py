@@ -10,20 +10,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from sublayer.config import resolve as resolving
 from sublayer.config.data import parse_split
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.config.model import Entry, ModelConfig, parse_block
 from sublayer.config.recipe import TABLES, Recipe, keys
-from sublayer.config.resolve import (
-    DECODER_FIELDS,
-    Length,
-    check_shares,
-    length_in,
-    resolve_model,
-    resolve_train,
-    run_steps,
-)
+from sublayer.config.resolve import Length, length_in, resolve_model, resolve_train
 from sublayer.config.span import SpanObjective, spans_of
 from sublayer.config.stacks import stacks
 from sublayer.config.table import Table
@@ -49,7 +42,7 @@ def resolved(**fields):
 
 
 def test_nothing_is_left_unset_and_a_decoders_block_is_written_out():
-    assert {name for name, value in resolved() if value is None} == set(DECODER_FIELDS)
+    assert {name for name, value in resolved() if value is None} == set(resolving.DECODER_FIELDS)
     model = resolved(kind="encoder-decoder", block=["ffn*0.5", "attention", "ffn"], ffn="relu")
     assert None not in dict(model).values()
     assert model.decoder_block == ("ffn:relu*0.5", "attention", "cross", "ffn:relu")
@@ -78,16 +71,13 @@ def test_sinusoids_take_an_even_width_of_the_field_that_sets_it(fields, named):
         resolved(positions="sinusoidal", **fields)
 
 
-def test_sizes_follow_the_data_and_rows_are_rounded_up_to_a_multiple():
+def test_sizes_follow_the_data_rows_are_rounded_up_to_a_multiple_and_shares_are_exact():
+    assert parse_split("99.8 / 0.1 / 0.1") == tuple(Fraction(n, 1000) for n in (998, 1, 1))
     for fields, sizes in (({}, (11, 13)), ({"vocab_size": 17, "max_len": 19}, (17, 19))):
         assert (resolved(**fields).vocab_size, resolved(**fields).max_len) == sizes
     for size, multiple, rounded in ((11, 8, 16), (11, 11, 11), (32_100, 128, 32_128)):  # T5's last
         config = ModelConfig(vocab_multiple=multiple)
         assert resolve_model(config, vocab_size=size, context=13).vocab_size == rounded
-
-
-def test_shares_are_exact():
-    assert parse_split("99.8 / 0.1 / 0.1") == tuple(Fraction(n, 1000) for n in (998, 1, 1))
 
 
 def lengths(objective, context):
@@ -107,14 +97,11 @@ def test_lengths_are_those_of_the_released_code(density, mean_span, released):
     assert [lengths(objective, 512 >> n) for n in range(len(released))] == released
 
 
-def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds():
+def test_spans_and_noise_are_at_least_one_and_fit_a_short_piece_a_prefix_or_chance():
     assert [spans_of(SpanObjective(), n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
     assert spans_of(SpanObjective(noise_density=0.9, mean_span=1.0), 10) == (9, 1)
     with pytest.raises(ConfigError, match="50 spans, with 13 tokens between them"):
         SpanObjective(noise_density=0.8, mean_span=1.0).resolve(64)
-
-
-def test_a_prefix_fits_the_context_and_chance_leaves_room_for_its_noise():
     assert lengths(SpanObjective(noise="prefix"), 512) == (512, 512)
     raw, target = lengths(SpanObjective(noise="iid"), 512)
     # Of 511 tokens 77 are noise on average, in 65 runs, and an end.
@@ -175,13 +162,13 @@ def test_tasks_have_a_length_by_their_number_of_examples_unless_given():
     given = load_recipe("gpt", {**tasks, "train.epochs": 5}).recipe
     unset = given.model_copy(update={"train": given.train.model_copy(update={"epochs": None})})
     # 2,400 examples, of which ten epochs are 24,000: 750 steps of 32.
-    found = [run_steps(each, train_tokens=2400 * 64) for each in (unset, given)]
-    assert (found, run_steps(unset, train_tokens=None)) == ([750, 375], None)
+    found = [resolving.run_steps(each, train_tokens=2400 * 64) for each in (unset, given)]
+    assert (found, resolving.run_steps(unset, train_tokens=None)) == ([750, 375], None)
 
 
 def check(n_processes, *settings, is_gpu=False):
     recipe = load_recipe("gpt", ["data.path=none.txt", "data.context=64", *settings]).recipe
-    check_shares(recipe, n_processes, is_gpu=is_gpu)
+    resolving.check_shares(recipe, n_processes, is_gpu=is_gpu)
 
 
 @pytest.mark.parametrize("n_processes, settings, words, remedy", [
@@ -194,13 +181,10 @@ def test_too_little_is_refused_with_what_would_be_enough(n_processes, settings, 
     with pytest.raises(ConfigError, match=f"{words}.* give {remedy}"):
         check(n_processes, *settings)
     check(n_processes, remedy, *settings[1:])
-
-
-@pytest.mark.parametrize("is_gpu", [False, True])
-def test_one_process_and_batches_that_do_not_divide_evenly_are_taken(is_gpu):
-    check(1, "train.batch_sequences=1", "train.exact=true", is_gpu=is_gpu)
-    for more in ((), ("train.exact=true",)):
-        check(4, "train.batch_sequences=7", *more, is_gpu=is_gpu)
+    for is_gpu in (False, True):  # one process, and batches that do not divide evenly
+        check(1, "train.batch_sequences=1", "train.exact=true", is_gpu=is_gpu)
+        for more in ((), ("train.exact=true",)):
+            check(4, "train.batch_sequences=7", *more, is_gpu=is_gpu)
 
 
 @pytest.mark.parametrize("values, best, better", [
@@ -223,7 +207,6 @@ def refusal(recipe, setting):
 
 TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
 TEXT, TRAVERSAL = {**TASK, "objective.format": "text"}, {**TASK, "objective.format": "traversal"}
-NO_HEAD = {"objective.language_weight": 0.5, "model.head": "none", "model.label_outputs": 2}
 PIECES, WEIGHTS = {"data.context": 32, "data.sentinels": 20}, {"sst2": 1.0, "cola": 2.0}
 SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
 
@@ -242,7 +225,8 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     ("gpt", {"data.corpus": ("albert-intrinsic", "c4"), "data.path": "a"},
      ["albert-intrinsic reads data.path"]),
     ("bert-base", TEXT, ["objective.format = text", "model.kind"]),
-    ("gpt", {**TRAVERSAL, **NO_HEAD}, ["model.head = none", "objective.language_weight"]),
+    ("gpt", {**TRAVERSAL, "objective.language_weight": 0.5, "model.head": "none",
+             "model.label_outputs": 2}, ["model.head = none", "objective.language_weight"]),
     ("gpt", TASK, ["objective.format = pair", "model.kind"]),
     ("bert-base", {**TASK, "data.tasks": ["sst2", "cola"]}, ["data.tasks = sst2, cola"]),
     ("t5-mini", {**TEXT, "data.size_limit": 9}, ["data.size_limit = 9", "data.tasks = sst2"]),
