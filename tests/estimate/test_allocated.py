@@ -15,27 +15,14 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from sublayer.config import optimizers
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import CausalObjective
-from sublayer.config.optimizers import (
-    OPTIMIZERS,
-    AdafactorConfig,
-    AdamWConfig,
-    LambConfig,
-    SgdConfig,
-)
+from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, SgdConfig
 from sublayer.config.resolve import resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
 from sublayer.estimate import memory
-from sublayer.estimate.memory import (
-    matrix_shapes,
-    n_states,
-    saved_activations,
-    saved_casts,
-    score_bias,
-    training_memory,
-    update_work,
-)
+from sublayer.estimate.memory import saved_activations, saved_casts, score_bias
 from sublayer.model.parameters import parameter_roles
 from sublayer.model.positions import build_positions
 from sublayer.training.checkpoints import optimizer_tensors
@@ -51,11 +38,11 @@ ADAMW = load_recipe("gpt").recipe.optimizer
 SGD = SgdConfig(lr=1e-2, momentum=0.9)
 OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
 UPDATES = {
-    **{kind: table() for kind, table in OPTIMIZERS.items()},
+    **{kind: table() for kind, table in optimizers.OPTIMIZERS.items()},
     "decayed": SgdConfig(lr=1e-2, momentum=0.9, weight_decay=0.1),
     "uncorrected": AdamWConfig(bias_correction=False), "gpt1": AdamWConfig(form="gpt1"),
-    "published": LambConfig(form="published"), "factored": AdafactorConfig(min_factored=32),
-    "scaled": AdamWConfig(parameter_scale=True),
+    "published": optimizers.LambConfig(form="published"),
+    "factored": AdafactorConfig(min_factored=32), "scaled": AdamWConfig(parameter_scale=True),
     "scaled, uncorrected": AdamWConfig(parameter_scale=True, bias_correction=False),
 }  # fmt: skip
 HEADS = {"n_layers": 2, "n_heads": 16}
@@ -148,7 +135,7 @@ def check_allocated(step, optimizer, n_passes=1, *, with_onednn=False):
     """Assert that an optimizer step allocates as much as is estimated; return the estimate."""
     take_step = make_step(step, optimizer, n_passes)
     take_step(0)  # makes the optimizer's state
-    estimated = training_memory(step, optimizer, n_passes=n_passes)
+    estimated = memory.training_memory(step, optimizer, n_passes=n_passes)
     moving = estimated.step - estimated.weights - estimated.optimizer
     assert moving == pytest.approx(allocated_peak(take_step, with_onednn=with_onednn), rel=0.1)
     return estimated
@@ -212,7 +199,7 @@ def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(na
 ], ids=["sgd", "momentum", "adamw", "lamb"])  # fmt: skip
 def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     step = make_pass({}, "float32")
-    estimated = training_memory(step, optimizer, n_passes=1)
+    estimated = memory.training_memory(step, optimizer, n_passes=1)
     n_bytes = 4 * kept_numbers({}, optimizer)
     assert estimated.optimizer == n_bytes == states * estimated.weights
 
@@ -285,11 +272,11 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields):
     objective = build_objective(step)
     roles = parameter_roles(objective)
     built = Counter((roles[k], tuple(each.shape)) for k, each in objective.named_parameters())
-    counted = matrix_shapes(step.config, step.objective)
+    counted = memory.matrix_shapes(step.config, step.objective)
     assert counted <= built
     sizes = [[n * math.prod(s) for (_, s), n in each.items()] for each in (built, counted)]
     every, sized = map(sum, sizes)
-    estimated, kept = n_states(step.config, step.objective, FACTORED), kept_numbers(fields)
+    estimated, kept = memory.n_states(step.config, step.objective, FACTORED), kept_numbers(fields)
     assert kept <= estimated < 0.05 * sized + every - sized
     if fields in EXACT:
         assert estimated == kept
@@ -305,7 +292,7 @@ def test_matrices_of_one_shape_that_are_updated_together_take_copies(monkeypatch
     monkeypatch.setitem(memory._UPDATE_PART, "cpu", n_together * 2 * size)
     # One stack of gate and value, or as many smaller maps as are no larger, with their squares.
     for table, n_arrays in ((FACTORED, 2), (AdafactorConfig(min_factored=97), 3)):
-        assert update_work(step, table, 0) == 4 * 2 * n_together * n_arrays * size
+        assert memory.update_work(step, table, 0) == 4 * 2 * n_together * n_arrays * size
 
 
 def measure_process(settings):

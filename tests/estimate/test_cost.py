@@ -18,21 +18,10 @@ from sublayer.config.stacks import stacks
 from sublayer.config.table import WIDEST_FFN
 from sublayer.config.train import NOTHING, Frozen
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster import (
-    Group,
-    check_training,
-    process_memory,
-    step_traffic,
-    tree_sums,
-    units_of,
-)
+from sublayer.estimate import cluster
+from sublayer.estimate.cluster import Group, check_training, process_memory, units_of
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
-from sublayer.estimate.memory import (
-    n_states,
-    saved_casts,
-    step_sizes,
-    training_memory,
-)
+from sublayer.estimate.memory import n_states, saved_casts, step_sizes, training_memory
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
 from sublayer.model.estimates import Workload, estimate_of, stack_length
@@ -376,11 +365,12 @@ def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept():
     (Group(2, exact=True), 800, 3, (0, 3 * 400)),  # two sums and the total
 ], ids=str)  # fmt: skip
 def test_processes_send_their_share_of_what_goes_round(group, trained, n_passes, sent):
-    assert step_traffic([300, 300], 200, trained, n_passes=n_passes, group=group) == sent
+    assert cluster.step_traffic([300, 300], 200, trained, n_passes=n_passes, group=group) == sent
 
 
 def test_exact_keeps_a_sum_for_each_level_of_its_tree():
-    assert [tree_sums(n) for n in (1, 2, 3, 4, 7)] == [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3)]
+    sums = {1: (1, 1), 2: (2, 1), 3: (2, 2), 4: (3, 1), 7: (3, 3)}
+    assert {n: cluster.tree_sums(n) for n in sums} == sums
     found = [memory(2, n_passes=n, exact=True).gradients for n in (1, 4)]
     assert found == [WEIGHTS, 3 * WEIGHTS]
 
@@ -388,9 +378,7 @@ def test_exact_keeps_a_sum_for_each_level_of_its_tree():
 def test_a_frozen_embedding_is_one_matrix():
     config = resolved(**{**TINY, "d_model": 8, "vocab_size": 9})
     optimizer = AdafactorConfig(min_factored=4)
-    freed, left = (
-        n_states(config, NEXT_TOKEN, optimizer, frozen)
-        for frozen in (NOTHING, Frozen(embeddings=True))
-    )
+    parts = (NOTHING, Frozen(embeddings=True))
+    freed, left = (n_states(config, NEXT_TOKEN, optimizer, frozen) for frozen in parts)
     # A row and a column of the one matrix, and each number of the four positions.
     assert freed - left == (9 + 8) + 4 * 8
