@@ -16,6 +16,7 @@ from sublayer.objective.base import family
 from sublayer.objective.supervised.heads import row_rule
 from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.tasks.task import Example
+from tests.encoders import drawn
 
 LEXICON = [f"w{number}" for number in range(40)]
 KINDS = {"pair": "encoder", "traversal": "decoder", "text": "encoder-decoder"}
@@ -91,12 +92,7 @@ def model_of(split, context=48, *, dtype=torch.float64, **fields):
         own |= {"segments": "both", "pooler": "tanh"}
     config = ModelConfig.model_validate({**own, **fields})
     resolved = resolve_model(config, vocab_size=split.tokenizer.vocab_size, context=context)
-    model = compose(resolved).to(dtype).eval()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.3, generator=generator)
-    return model
+    return drawn(compose(resolved).to(dtype).eval())
 
 
 def answering(split, context=48, *, answer="greedy", **fields):

@@ -11,15 +11,20 @@ FIELDS |= {"segments": "both", "head": "transform", "head_bias": True, "pooler":
 FIELDS |= {"sentence_classes": 2}
 
 
+@torch.no_grad()
+def drawn(model, sd=0.3):
+    """Draw all weights of a model from N(0, sd)."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.normal_(0.0, sd, generator=generator)
+    return model
+
+
 def encoder_of(vocab_size, context, **fields):
     config = ModelConfig.model_validate({**FIELDS, **fields})
-    model = compose(resolve_model(config, vocab_size=vocab_size, context=context)).double().eval()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.3, generator=generator)
+    model = compose(resolve_model(config, vocab_size=vocab_size, context=context))
     assert isinstance(model, Encoder)
-    return model
+    return drawn(model.double().eval())
 
 
 @torch.no_grad()

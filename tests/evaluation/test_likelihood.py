@@ -5,6 +5,7 @@ import math
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -21,29 +22,22 @@ from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
+from sublayer.evaluation import probes as of_probes
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
-from sublayer.evaluation.probes import (
-    EncodedQuery,
-    Query,
-    Requests,
-    ask,
-    decoder_nats,
-    encode_queries,
-    read_probes,
-    target_nats,
-)
+from sublayer.evaluation.probes import EncodedQuery, Query, Requests, decoder_nats, encode_queries
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build
 from sublayer.objective.causal import Counter, Likelihood, score, windows
 from sublayer.tasks.probes import PROBES, best_threshold
 from sublayer.tasks.task import Example
 from tests.breadth import examples
+from tests.encoders import drawn
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()
 NATS, COUNTS = np.array([1.0, 2.0, 4.0]), np.array([[1, 0], [0, 250], [10, 250]], dtype=np.uint8)
 TABLE, CONTEXT = ItemTable("a thing", "", {"nats": NATS, "counts": COUNTS}, None), 12
-LONG = "a prompt that is longer than all of the context"
-PAIRS = [("the cat", " sat"), ("the cat", " ran"), ("", "on the mat"), (LONG, " and so on")]
+PAIRS = [("the cat", " sat"), ("the cat", " ran"), ("", "on the mat")]
+PAIRS += [("a prompt that is longer than all of the context", " and so on")]
 VOCAB_SIZE = 19
 
 
@@ -53,11 +47,17 @@ def split_of(ids, tokenizer=None, document_starts=(0,)):
     return Split("test", store, tokenizer or ByteTokenizer(), ("text",))
 
 
-def model_of(**fields):
-    settings = {"n_layers": 2, "d_model": 14, "n_heads": 2, "init_std": 0.4, "d_head": 6}
-    settings |= {"positions": "rotary", **fields}
-    config = resolve_model(ModelConfig.model_validate(settings), vocab_size=256, context=64)
-    return build(config, seed=3).double().eval()
+def tiny_model(vocab_size=VOCAB_SIZE, *, context=40, **fields):
+    heads = {} if fields.get("kind") == "lstm" else {"n_heads": 2}
+    config = ModelConfig(**{"n_layers": 2, "d_model": 8, **heads, **fields})
+    return build(resolve_model(config, vocab_size=vocab_size, context=context), seed=0).eval()
+
+
+def drawn_tiny_model(vocab_size=VOCAB_SIZE, **fields):
+    return drawn(tiny_model(vocab_size, **fields).double(), 0.5)
+
+
+model_of = partial(drawn_tiny_model, 256, context=64, positions="rotary", d_head=6)
 
 
 def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary():
@@ -274,19 +274,6 @@ def test_the_harness_asks_a_saved_model(tmp_path, monkeypatch):
     assert harness.tokenizer_name == model.tokenizer.fingerprint
 
 
-def tiny_model(vocab_size=VOCAB_SIZE, *, context=40, **fields):
-    heads = {} if fields.get("kind") == "lstm" else {"n_heads": 2}
-    config = ModelConfig(**{"n_layers": 2, "d_model": 8, **heads, **fields})
-    return build(resolve_model(config, vocab_size=vocab_size, context=context), seed=0).eval()
-
-
-def drawn_tiny_model(vocab_size=VOCAB_SIZE, **fields):
-    model, generator = tiny_model(vocab_size, **fields).double(), torch.Generator().manual_seed(1)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
-    return model
-
-
 def queries_of(seed=0):
     """Draw queries: prompts that several texts follow, that one follows, and short ones."""
     rng = np.random.default_rng(seed)
@@ -328,7 +315,7 @@ def test_texts_behind_prompts_cost_what_they_do_token_by_token(fields):
 def test_an_encoder_decoder_writes_the_text_behind_the_first_sentinel():
     model = drawn_tiny_model(kind="encoder-decoder", positions="relative", decoder_start="pad")
     queries = queries_of(1)
-    found = target_nats(model, queries, first_id=0, sentinel_id=18, end_id=3)
+    found = of_probes.target_nats(model, queries, first_id=0, sentinel_id=18, end_id=3)
     for nats, query in zip(found, queries, strict=True):
 
         def predict(text, query=query):
@@ -338,17 +325,22 @@ def test_an_encoder_decoder_writes_the_text_behind_the_first_sentinel():
         assert nats == pytest.approx(slowly(predict, query.text), abs=1e-9)
 
 
-def test_prompts_that_several_texts_follow_are_read_once(monkeypatch):
-    model, n_read = drawn_tiny_model(), []
+def test_prompts_are_read_once_and_texts_of_about_equal_lengths_together(monkeypatch):
+    model, shapes = drawn_tiny_model(), []
     hidden = model.hidden
 
-    def counted(tokens, *rest, **settings):
-        n_read.append(tokens.numel())
+    def noted(tokens, *rest, **settings):
+        shapes.append(tokens.shape)
         return hidden(tokens, *rest, **settings)
 
-    monkeypatch.setattr(model, "hidden", counted)
+    monkeypatch.setattr(model, "hidden", noted)
     decoder_nats(model, [EncodedQuery(tuple(range(10)), (n, 1, 2)) for n in range(4)])
-    assert n_read == [10, 4 * 2]
+    assert shapes == [(1, 10), (4, 2)]
+    shapes.clear()
+    monkeypatch.setattr(of_probes, "_TOKENS", 20)
+    lengths = [(1, 9), (4, 1), (9, 1), (1, 4)]
+    decoder_nats(model, [EncodedQuery(tuple(range(n)), (n,) * m) for n, m in lengths])
+    assert shapes == [(2, 9), (2, 4)]
 
 
 def test_the_scored_text_begins_where_the_prompt_alone_ends():
@@ -419,7 +411,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def probes(folder):
-    return read_probes(list(PROBES), str(folder))
+    return of_probes.read_probes(list(PROBES), str(folder))
 
 
 def texts(probes):
@@ -465,9 +457,8 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1).backward()
         optimizer.step()
-    scores = {
-        each.probe.name: each for each in ask(Pretrained(model.eval(), tokenizer), probes, 64)
-    }
+    learned = Pretrained(model.eval(), tokenizer)
+    scores = {each.probe.name: each for each in of_probes.ask(learned, probes, 64)}
     values = {name: score.value for name, score in scores.items()}
     assert values == pytest.approx(dict.fromkeys(PROBES, 1.0))
     assert scores["sst2"].normalised == pytest.approx(0.5 / 0.432)
@@ -477,7 +468,7 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
 def test_a_uniform_model_scores_at_chance(probes, answerer):
     with torch.no_grad():
         answerer.embedding.weight.zero_()  # of equal logits
-    scores = {each.probe.name: each for each in ask(answerer, probes, 64)}
+    scores = {each.probe.name: each for each in of_probes.ask(answerer, probes, 64)}
     assert scores["cola"].value == 0.0 and scores["sst2"].value == 0.5
     assert scores["sst2"].normalised == 0.0
 
@@ -487,8 +478,8 @@ def test_the_threshold_is_chosen_by_the_training_part_alone(folder, answerer, tm
     dev = tmp_path / "other" / "CoLA" / "dev.tsv"
     turned = dev.read_text().replace("\t1\t", "\tx\t").replace("\t0\t", "\t1\t")
     dev.write_text(turned.replace("\tx\t", "\t0\t"))
-    [score] = ask(answerer, read_probes(["cola"], str(folder)), 64)
-    [other] = ask(answerer, read_probes(["cola"], str(tmp_path / "other")), 64)
+    [score] = of_probes.ask(answerer, of_probes.read_probes(["cola"], str(folder)), 64)
+    [other] = of_probes.ask(answerer, of_probes.read_probes(["cola"], str(tmp_path / "other")), 64)
     assert (score.notes[0], score.value) == (other.notes[0], pytest.approx(-other.value))
 
 
@@ -506,18 +497,3 @@ def test_thresholds_equal_a_slow_search():
         found = best_threshold([[np.array([-each])] for each in scores], examples)
         best = max(matthews(scores >= each, labels) for each in [-np.inf, *scores])
         assert matthews(scores >= found, labels) == pytest.approx(best, abs=1e-12)
-
-
-def test_texts_of_about_equal_lengths_share_a_batch(monkeypatch):
-    monkeypatch.setattr("sublayer.evaluation.probes._TOKENS", 20)
-    model, n_read = drawn_tiny_model(), []
-    hidden = model.hidden
-
-    def counted(tokens, *rest, **settings):
-        n_read.append(tokens.shape)
-        return hidden(tokens, *rest, **settings)
-
-    monkeypatch.setattr(model, "hidden", counted)
-    lengths = [(1, 9), (4, 1), (9, 1), (1, 4)]
-    decoder_nats(model, [EncodedQuery(tuple(range(n)), (n,) * m) for n, m in lengths])
-    assert n_read == [(2, 9), (2, 4)]
