@@ -17,7 +17,6 @@ import sublayer
 from sublayer.api.comparing import compare
 from sublayer.api.run import load
 from sublayer.cli import main as cli
-from sublayer.cli.main import main
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_finetune
 from sublayer.config.load import load_recipe
@@ -75,7 +74,6 @@ def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
 PAIRS = {"source_language": "en", "target_language": "de", "tokenizer": "word-bpe"}
 PAIRS |= {"source_path": "train.en", "target_path": "train.de", "vocab_size": 60}
 VALID = {"valid_source_path": "valid.en", "valid_target_path": "valid.de"}
-TEST = {"test_source_path": "test.en", "test_target_path": "test.de"}
 
 
 def rows_of(data, recipe):
@@ -100,7 +98,8 @@ def test_a_header_names_the_files_of_each_split(tmp_path, monkeypatch):
     rows = rows_of({**PAIRS, **VALID}, "multi30k-tiny")
     assert (rows["text"], rows["validation"]) == (given, valid)
     assert rows["split"] == "190 / 10 pairs to train and test on"
-    rows = rows_of({**PAIRS, **VALID, **TEST}, "multi30k-tiny")
+    test_paths = {"test_source_path": "test.en", "test_target_path": "test.de"}
+    rows = rows_of({**PAIRS, **VALID, **test_paths}, "multi30k-tiny")
     assert (rows["text"], rows["validation"], rows["test"]) == (given, valid, test)
     assert "split" not in rows
     Path("book.txt").write_text("the cat sat on the mat. " * 100)
@@ -330,9 +329,7 @@ def test_seeds_share_the_held_out_rows_and_one_development_set(glue, tmp_path):
     assert [path.read_bytes() for path in paths] == weights
 
 
-WATCHED = {"model.n_layers": 1, "model.d_model": 16, "model.n_heads": 2, "data.context": 32}
-WATCHED |= {"train.steps": 6, "train.evaluate_steps": 2, "train.evaluate_tokens": 256}
-WATCHED |= {"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}
+WATCHED = {**TINY, "train.steps": 6, "train.evaluate_steps": 2, "train.evaluate_tokens": 256}
 
 
 def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, capsys):
@@ -514,11 +511,11 @@ def test_a_missing_run_is_not_resumed_but_under_a_launcher(tmp_path, monkeypatch
     given = {**SHORT, "data.path": tmp_path / "one.txt"}
     words = [f"{key}={value}" for key, value in given.items()]
     missing = ["--out", str(tmp_path / "missing"), "--resume"]
-    assert main(["train", "gpt", *words, *missing]) == 2
+    assert cli.main(["train", "gpt", *words, *missing]) == 2
     assert "there is no run" in capsys.readouterr().err and not (tmp_path / "missing").exists()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="there is no run"):
         sublayer.train("gpt", words, resume=True)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert main(["train", "gpt", *words, *missing]) == 0
+    assert cli.main(["train", "gpt", *words, *missing]) == 0
     assert "one begins there, at step 0" in capsys.readouterr().err
