@@ -47,14 +47,8 @@ def failing(error):
 
 
 def texts_of_stage(recipe, stage):
-    chain = Having(starts=lambda arm, stage: True)
-    planned = Having(recipe=recipe)
-    recipes = Having(
-        chain=chain,
-        planned=lambda arm, name: planned,
-        keys=lambda texts_of: texts_of("an arm", stage),
-    )
-    find_keys(recipes, {})
+    stages = {"chain": Having(starts=lambda *_: True), "planned": lambda *_: Having(recipe=recipe)}
+    find_keys(Having(**stages, keys=lambda texts_of: texts_of("an arm", stage)), {})
 
 
 def not_utf8(path):
@@ -83,19 +77,11 @@ ROWS = {
         ("data.corpora._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
         ("data.tokenizers.gpt1._read_merges", b"\xff", (AT,), "file, "),
         ("data.tokenizers.sentencepiece.parse_model", None, (b"\xff\xff",), "damaged"),
-        (
-            "data.tokenizers.sentencepiece.unpacked",
-            None,
-            ({"model": "?", "sha256": ""},),
-            "not base64",
-        ),
+        ("data.tokenizers.sentencepiece.unpacked", None, ({"model": "?", "sha256": ""},),
+         "not base64"),
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
-        (
-            "data.text.documents.json_records",
-            b"\n" * 2 + b"{" + b'"a":[' * 10**5,
-            (AT,),
-            ":3 is not",
-        ),
+        ("data.text.documents.json_records", b"\n" * 2 + b"{" + b'"a":[' * 10**5, (AT,),
+         ":3 is not"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
@@ -114,15 +100,9 @@ ROWS = {
         ("interop.gpt.read_piece", None, (AT,), "cannot read"),
         ("study.jobs.run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
         ("judging.folders.read_study_items", None, (AT,), "is not there"),
-        ("judging.folders.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),
         ("training.sharded.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
         (lambda at: _headers(StoredTensors(at, at)), None, (AT,), "cannot be read"),
-        (
-            Content("it", {}).resolve,
-            None,
-            ({"width": 3, "vocab_size": 5},),
-            "as a recipe: model.wid",
-        ),
+        (Content("it", {}).resolve, None, ({"width": 3, "vocab_size": 5},), "a recipe: model.wid"),
     ],
     ConfigError: [
         ("files.storage.expanded", None, ("~nobody-here/a",), "nobody-here"),
@@ -136,7 +116,7 @@ ROWS = {
     ],
     FileExistsError: [(lambda path: held(path, waits_for="x").__enter__(), b"", (AT,), "exists")],
     io.UnsupportedOperation: [(Stream(io.StringIO(), "it").fileno, None, (), "fileno")],
-}
+}  # fmt: skip
 CASES = [(error, *row) for error, rows in ROWS.items() for row in rows]
 
 
