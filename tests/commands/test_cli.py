@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import namedtuple
@@ -28,7 +27,6 @@ from sublayer.errors import ConfigError
 from sublayer.options import Argument
 from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows
-from tests.stopping import stopped_at
 
 
 @pytest.fixture
@@ -129,18 +127,6 @@ def test_a_reader_that_leaves_early_is_no_error():
     with subprocess.Popen(words, stdout=pipe, stderr=pipe) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == (b"", 0)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(tmp_path, number):
-    (tmp_path / "text.txt").write_text("The cat sat on the mat.\n" * 500)
-    words = ["train", "gpt", f"data.path={tmp_path / 'text.txt'}", "train.steps=1"]
-    # The run's folder is there before the text is read.
-    places = [("open", "run/.sublayer-lock"), ("open", "text.txt")]
-    command = stopped_at(places, number, *words, "--out", str(tmp_path / "run"))
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, (tmp_path / "run").exists()) == (130, "", False)
-    assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
 
 
 COMMANDS = {name: cli.command_of(name) for name in cli.COMMANDS}

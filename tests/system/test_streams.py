@@ -19,15 +19,7 @@ from rich.cells import cell_len
 
 from sublayer.system import signals, stages
 from sublayer.system.signals import interruptible
-from sublayer.system.stages import (
-    HeardStages,
-    LiveStages,
-    PlainStages,
-    display,
-    note,
-    shown_by,
-    stage,
-)
+from sublayer.system.stages import LiveStages, PlainStages, display, stage
 from sublayer.system.terminal import OutputLost, Stream, lasting_streams
 from tests.breadth import rows
 from tests.stopping import stopped_at
@@ -41,7 +33,8 @@ REDIRECTIONS |= {"full": {"out": ">/dev/full", "error": "2>/dev/full", "both": "
 TINY = "model.n_layers=1 model.d_model=8 model.n_heads=2 data.context=16 train.log_steps=1 "
 TINY += "train.batch_sequences=2 train.precision=float32 train.threads=1"
 INT, TERM = signal.SIGINT, signal.SIGTERM
-TRAIN = ["train", "gpt", *TINY.split(), "train.steps=6", "--out", "run"]
+TRAIN = ["train", "gpt", "data.path=text.txt", *TINY.split(), "train.steps=6", "--out", "run"]
+LINES = "The cat sat on the mat. Another dog ran.\n" * 90
 
 
 class Shown:
@@ -140,9 +133,9 @@ def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch
 
 def test_stages_are_left_where_they_fail_and_heard_elsewhere():
     heard, notes = [], []
-    with shown_by(HeardStages(heard.append, notes.append)):
+    with stages.shown_by(stages.HeardStages(heard.append, notes.append)):
         with pytest.raises(KeyError), stage("reading"), stage("sorting"):
-            raise KeyError(note("it is long"))
+            raise KeyError(stages.note("it is long"))
         assert display() is not stages._own and display().is_idle
     assert heard == ["reading", "sorting", "reading", ""] and notes == ["it is long"]
 
@@ -153,7 +146,7 @@ def test_a_thread_moves_the_line_and_ends_with_the_stage(is_live, monkeypatch):
     kind, name = (LiveStages, "_draw") if is_live else (PlainStages, "tick")
     monkeypatch.setattr(kind, name, lambda shown: drawn.set())
     shown = kind(io.StringIO() if is_live else print)
-    with shown_by(shown), stage("reading"):
+    with stages.shown_by(shown), stage("reading"):
         drawn.clear()
         assert drawn.wait(60)
         (thread,) = set(threading.enumerate()) - before
@@ -260,7 +253,7 @@ def train(out):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("streams")
-    (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 90)
+    (folder / "text.txt").write_text(LINES)
     done = shell(train("run"), folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -275,15 +268,22 @@ def test_signals_while_the_program_is_imported(tmp_path, row):
 
 @pytest.mark.parametrize(("event", "there", "row"), rows([
     ("import", "torch", (INT, TERM)), ("os.mkdir", "run", (TERM, INT)),
-    ("open", ".sublayer-lock", (INT, TERM)), ("open", "metrics.jsonl", (INT, INT, INT, TERM)),
+    ("open", "text.txt", (TERM,)), ("open", ".sublayer-lock", (INT, TERM)),
+    ("open", "metrics.jsonl", (INT, INT, INT, TERM)),
     ("os.rename", "checkpoints/step-00000006", (TERM, TERM)),
     ("os.rename", "record.json", (TERM, INT)),
 ], 4), ids=str)  # fmt: skip
 def test_signals_while_a_run_is_set_up_trained_and_saved(tmp_path, event, there, row):
-    done = ran(stopped_at([(event, there)], row, *TRAIN), tmp_path)
+    (tmp_path / "text.txt").write_text(LINES)
+    places = [(event, there)]
+    if there == "text.txt":  # it is read once the run's folder is there
+        places.insert(0, ("open", ".sublayer-lock"))
+    done = ran(stopped_at(places, row, *TRAIN), tmp_path)
     assert done.returncode == 130 and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith("interrupted")
-    resumed = ["--resume"] if (tmp_path / "run").exists() else []  # else nothing has begun
+    is_begun = (tmp_path / "run").exists()
+    assert there != "text.txt" or (done.stdout, is_begun) == ("", False)
+    resumed = ["--resume"] if is_begun else []
     again = ran([sys.executable, "-m", "sublayer", *TRAIN, *resumed], tmp_path)
     assert again.returncode == 0 and (tmp_path / "run" / "record.json").is_file(), again.stderr
 
