@@ -20,6 +20,7 @@ from sublayer.errors import ConfigError
 from sublayer.interop.huggingface import read_huggingface
 from sublayer.training.log import METRICS, read_metrics
 from tests.commands.conftest import SMALL
+from tests.commands.results import unwrapped
 from tests.commands.translators import sentences, train_translator, write_lines, write_pair
 
 
@@ -302,19 +303,9 @@ def exchanged(request, tmp_path_factory):
     return train_translator(folder, data__vocab_size=80, **request.param)
 
 
-def translate_elsewhere(folder, lines):
+def test_transformers_writes_the_same_words(sublayer, translate, exchanged, tmp_path):
     import transformers
 
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer(lines, return_tensors="pt", padding=True)
-    limits = {"max_new_tokens": 21, "min_new_tokens": 1}
-    ids = model.generate(**inputs, num_beams=1, do_sample=False, **limits)
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return [" ".join(text.split()) for text in texts]
-
-
-def test_transformers_writes_the_same_words(sublayer, translate, exchanged, tmp_path):
     there, back = tmp_path / "out", tmp_path / "back"
 
     def translated(model):
@@ -324,7 +315,13 @@ def test_transformers_writes_the_same_words(sublayer, translate, exchanged, tmp_
     exported = sublayer("export", exchanged, "--to", "huggingface", there).shown()
     assert exported.startswith(f"exported: {there}, with its tokenizer\n")
     ours = translated(exchanged)
-    assert translate_elsewhere(there, EN[:40]) == ours
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(there)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(there)
+    inputs = tokenizer(EN[:40], return_tensors="pt", padding=True)
+    limits = {"max_new_tokens": 21, "min_new_tokens": 1}
+    ids = model.generate(**inputs, num_beams=1, do_sample=False, **limits)
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert [unwrapped(text) for text in texts] == ours
     pairs = zip(ours, DE[:40], strict=True)
     assert sum(line == target.lower() for line, target in pairs) > 20
     out = sublayer("import", "huggingface", there, "--out", back).out
@@ -353,6 +350,6 @@ def test_text_is_translated_to_text(sublayer, translate, tmp_path, vocabulary):
     lines = translate(run, text.encode()).shown().splitlines()
     assert sum(line == target for line, target in zip(lines, MARKED_DE, strict=False)) >= 20
     assert all(line[-1] in "!." and line[-2] not in " !." for line in lines)
-    found = sublayer("evaluate", run, "--split", "test", "--json").found()
+    found = evaluated(sublayer, run)
     assert found["signature"]["bleu"].endswith("|words:spaces")
     assert found["sacrebleu"] > 30

@@ -279,10 +279,7 @@ def test_layers_of_an_lstm_are_measured_and_not_split(sublayer, trained, tmp_pat
     words += ("train.steps=2", "train.batch_sequences=4", "train.threads=1", f"data.path={text}")
     assert sublayer("train", "gpt", *words, "--out", run).code == 0
     assert len(inspected(sublayer, "layers", run)["layers"]) == 2
-    for what, why in (
-        ("splitting", "and its layers replace"),
-        ("paths", "which has no sub-layers"),
-    ):
+    for what, why in (("splitting", "and its layers replace"), ("paths", "which has no sub-lay")):
         assert f"is an LSTM, {why}" in sublayer("inspect", what, run).refusal()
     words = ("generate", run, "--prompt", "The cat sat on the mat. " * 3, "--seed", 1)
     longer, shorter = (sublayer(*words, "--tokens", n).out for n in (70, 40))
@@ -332,7 +329,6 @@ def test_the_release_of_gpt1_comes_in(sublayer, tmp_path):
 GENERATE, OF_M = 'generate a --prompt "The "', 'generate m --prompt "'
 TESTED, BOOK = "evaluate a --split test", {"data.path": "book.txt"}
 TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
-PREFIX = {**BOOK, "objective.noise": "prefix"}
 PARTS = {"": "train", "valid_": "valid", "test_": "test"}.items()
 PAIRS = {f"data.{part}source_path": f"{name}.en" for part, name in PARTS}
 PAIRS |= {f"data.{part}target_path": f"{name}.de" for part, name in PARTS}
@@ -345,7 +341,7 @@ ALL = ("train", "valid", "test")
     ("gpt", {}, ALL[:1], "evaluate a --path FILE", GENERATE),
     ("albert-small", {"data.path": "my books"}, ALL[:1], "evaluate a --path 'my books'",
      "inspect layers a --path 'my books'"),
-    ("t5-mini", PREFIX, ALL, TESTED, GENERATE),
+    ("t5-mini", {**BOOK, "objective.noise": "prefix"}, ALL, TESTED, GENERATE),
     ("multi30k-tiny", {**PAIRS, "data.test_source_path": "test.en.gz"}, ALL, TESTED,
      "translate a < valid.en"),
     ("multi30k-tiny", {"data.path": "pairs.tsv"}, ALL, TESTED, "translate a < FILE"),

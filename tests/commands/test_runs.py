@@ -42,14 +42,8 @@ def of(row, names):
     return [row[name] for name in names.split()]
 
 
-def test_a_finished_run_is_listed_with_its_model_and_its_score(place, sublayer):
-    row = rows(sublayer)["runs/book"]
-    expected = ["run", "finished", "gpt", "decoder", 4, 4, ""]
-    assert of(row, "kind state recipe model step steps resume") == expected
-    assert row["changed"]["model.d_model"] == 16 and "train.minutes" not in row["changed"]
-    shown = sublayer("runs").shown()
-    assert f"{row['score']['value']:.3f} bits/byte" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+def test_runs_are_listed_by_their_time_and_left_as_they_are(place, sublayer):
+    assert max(map(len, sublayer("runs").shown().splitlines())) <= 80
     shutil.copytree("runs/book", "runs/new")
     for path in Path("runs/book").rglob("*"):
         os.utime(path, (1e9, 1e9))
@@ -211,14 +205,11 @@ def test_a_long_command_is_copied_as_it_is(monkeypatch):
     assert shlex.split(" ".join(line.removesuffix("\\") for line in lines)) == shlex.split(command)
 
 
-@pytest.mark.parametrize(
-    "words", ["evaluate {}", "generate {} --prompt a", "plan {}", "finetune {} sst2"]
-)
-def test_a_comparison_where_a_run_is_needed_names_one_of_its_runs(words, here, trained, sublayer):
-    run = here / "ffn" / "arms" / "0-gelu" / "seed-0"
-    shutil.copytree(trained, run)
-    refused = sublayer(*words.format("ffn").split())
-    assert refused.code == 2 and "ffn/arms/0-gelu/seed-0" in refused.err
+def test_a_comparison_where_a_run_is_needed_names_one_of_its_runs(here, trained, sublayer):
+    shutil.copytree(trained, here / "ffn" / "arms" / "0-gelu" / "seed-0")
+    for words in ("evaluate ffn", "generate ffn --prompt a", "plan ffn", "finetune ffn sst2"):
+        refused = sublayer(*words.split())
+        assert refused.code == 2 and "ffn/arms/0-gelu/seed-0" in refused.err
 
 
 @pytest.mark.parametrize("out", [(), ("--out", "runs/gone")])
