@@ -25,40 +25,24 @@ from sublayer.inspection.layer_change import Spread
 from sublayer.inspection.states import measure_layers, spread_windows
 from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal import BITS_PER_BYTE
+from sublayer.reporting import tables
 from sublayer.reporting.figures import ProbedRun, draw_metrics, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
-from sublayer.reporting.tables import (
-    check_table_files,
-    quality_sheet,
-    secondary_sheet,
-    write_tables,
-)
+from sublayer.reporting.tables import quality_sheet, secondary_sheet
 from sublayer.reporting.words import conditions, hypothesis_words, in_display_units, turn_lines
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
+from sublayer.study import comparisons as comparing
+from sublayer.study import inspection as inspecting
 from sublayer.study.arms import Trial, beyond_edges
 from sublayer.study.collect import results_of_folder
-from sublayer.study.comparisons import (
-    arm_budgets,
-    cost_at,
-    read_curves,
-    same_quality,
-    secondary_analyses,
-)
+from sublayer.study.comparisons import same_quality, secondary_analyses
 from sublayer.study.definition import Options, Study, load_study
 from sublayer.study.evidence import foresee
-from sublayer.study.inspection import (
-    LAYERS,
-    InspectedLayers,
-    Inspecting,
-    LayerSummary,
-    kept_layers,
-    read_layers,
-    summarize,
-)
+from sublayer.study.inspection import LAYERS, Inspecting, LayerSummary, read_layers, summarize
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.results import Cell, Curve, Results, Scorecard, ScoreRow
@@ -120,8 +104,8 @@ def test_blocks_are_summarized_by_hand_and_read_as_they_were_kept(tmp_path):
     assert summarize(further, "angle_degrees") == LayerSummary(30.0, 15.0, 20.0, 5.0, 9.0)
     assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)
     nowhere = Spread(math.nan, (math.nan, 1.0, 2.0))
-    found = InspectedLayers("valid", 7, 1, [replace(blocks[0], angle_degrees=nowhere)])
-    write_json(tmp_path / LAYERS, kept_layers(INSPECTING, found))
+    found = inspecting.InspectedLayers("valid", 7, 1, [replace(blocks[0], angle_degrees=nowhere)])
+    write_json(tmp_path / LAYERS, inspecting.kept_layers(INSPECTING, found))
     assert repr(read_layers(tmp_path, INSPECTING)) == repr(found)
     assert read_layers(tmp_path, Inspecting(what="layers", beyond=3)) is None
     assert read_layers(tmp_path / "nowhere", INSPECTING) is None
@@ -297,10 +281,10 @@ def curve(seed: int, values: Sequence[float], *, step_s: float = 0.1) -> Curve:
     return Curve(seed, steps, tokens=tokens, seconds=seconds, values=tuple(values))
 
 
-def two(*, a: Sequence[Curve] | None = None, b: Sequence[Curve]) -> Results:
+def two(*, a: Sequence[Curve] | None = None, b: Sequence[Curve], n_seeds: int = 2) -> Results:
     """Two arms with these curves, the first with the baseline's."""
-    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
-    curves = ([curve(seed, BASELINE) for seed in (0, 1)] if a is None else a, b)
+    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=n_seeds)
+    curves = ([curve(seed, BASELINE) for seed in range(n_seeds)] if a is None else a, b)
     pairs = zip(results.arms, curves, strict=True)
     return replace(results, arms=tuple(replace(arm, curves=tuple(own)) for arm, own in pairs))
 
@@ -313,7 +297,7 @@ def test_the_same_quality_lies_on_a_line_between_evaluations_or_is_never_reached
         (falling, 0.5, True, None), (rising, 3.5, False, 275.0),
         ((5.0, 2.0, 4.0, 1.0), 3.0, True, pytest.approx(100 + 100 * 2 / 3)),
     ):  # fmt: skip
-        assert cost_at(curve(0, values), value, STEPS, is_lower=is_lower) == place
+        assert comparing.cost_at(curve(0, values), value, STEPS, is_lower=is_lower) == place
     (whole,) = same_quality(two(a=[curve(0, BASELINE)], b=[curve(0, (5.0, 3.0, 2.0, 1.0))]))
     for shares, expected in (((0.9, 0.5, None), (0.9, 0.5)), ((0.9, None, None), (None, 0.9))):
         seeds = [replace(whole.seeds[0], seed=n, steps=each) for n, each in enumerate(shares)]
@@ -365,7 +349,8 @@ def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_pat
     lines[2]["bits_per_byte"] = 2.0
     text = "".join(json.dumps({**line, "tokens": 7, "seconds": 1.5}) + "\n" for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
-    validation, training = read_curves(3, tmp_path, ["loss", "bits_per_byte", "mlm_accuracy"])
+    names = ["loss", "bits_per_byte", "mlm_accuracy"]
+    validation, training = comparing.read_curves(3, tmp_path, names)
     # Two steps of 4.0 and three of 3.0.
     assert training is not None
     assert training.values == pytest.approx((3.4, 2.0))
@@ -446,11 +431,9 @@ def test_what_was_published_is_held_against_the_interval_in_the_unit_of_either()
         assert (found.published.effect, nsp.published.effect) == (pytest.approx(effect / 100), 0.0)
         row = secondary_sheet(in_display_units(shown)).rows[1]
         assert row[-1] == f"{'+' if effect > 0 else '−'}{abs(effect)}: {sop}"
-        card = Scorecard([results.metric], [
-            ScoreRow(arm.name, "published", {
-                "sop_accuracy": Cell(arm.published["sop_accuracy"] / 100)
-            }) for arm in shown.arms
-        ])  # fmt: skip
+        cells = {arm.name: Cell(arm.published["sop_accuracy"] / 100) for arm in shown.arms}
+        rows = [ScoreRow(name, "published", {"sop_accuracy": cells[name]}) for name in cells]
+        card = Scorecard([results.metric], rows)
         bare = tuple(replace(arm, published={}) for arm in shown.arms)
         kept = secondary_analyses(replace(shown, arms=bare, scorecard=card))[1].published
         assert kept.effect == pytest.approx(effect / 100)
@@ -466,14 +449,10 @@ def test_the_budget_of_the_paper_is_that_of_its_scale_and_common_to_arms_that_it
 
 
 def test_a_verdict_that_turns_round_with_the_budget_is_said():
-    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
-    early = (5.0, 4.0, 3.5, 3.0)
     late = [(4.0 + n / 99, 3.9, 3.5 - n / 99, 3.2 + n / 50) for n in range(3)]
-    own = ([curve(n, early) for n in range(3)], [curve(n, each) for n, each in enumerate(late)])
-    pairs = zip(results.arms, own, strict=True)
-    shown = replace(results, arms=tuple(replace(arm, curves=tuple(each)) for arm, each in pairs))
-    (line,) = turn_lines(shown)
+    (line,) = turn_lines(two(b=[curve(n, each) for n, each in enumerate(late)], n_seeds=3))
     assert line.endswith("depends on the budget: better at 200 steps, worse at 400 steps.")
+    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
     assert "depends on the budget" not in render_report(results)
 
 
@@ -481,10 +460,10 @@ def test_tables_for_a_paper_have_every_run_and_difference_to_the_last_digit(tmp_
     names = {"100 % \\ a_b|c": 0.0, "x": 0.1, "y": 0.2}
     results = synthetic_results(names, failed=("x", 1))
     for path in (tmp_path / f"runs{suffix}" for suffix in (".csv", ".md", ".tex")):
-        check_table_files([path])
-        write_tables(results, path)
+        tables.check_table_files([path])
+        tables.write_tables(results, path)
         with pytest.raises(ConfigError, match="is there already"):
-            check_table_files([path])
+            tables.check_table_files([path])
     rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     runs = [(row["arm"], int(row["seed"]), float(row["bits_per_byte"]))
             for row in rows if row["kind"] == "run"]  # fmt: skip
@@ -502,16 +481,12 @@ def test_tables_for_a_paper_have_every_run_and_difference_to_the_last_digit(tmp_
 def test_steps_at_equal_quality_have_an_interval_where_all_runs_reached_it():
     # The other arm ends at 3.0, after 400 steps.
     for thirds, cell in (
-        ((2.0, 2.02, 2.04), "b: 63% (62 to 63%)"),
-        ((2.0, 2.0, 2.0), "b: 62%"),
+        ((2.0, 2.02, 2.04), "b: 63% (62 to 63%)"), ((2.0, 2.0, 2.0), "b: 62%"),
         ((2.0, 2.0, 3.6), "b: reached in 2 of 3 runs"),
         ((-2.0, 3.6, 3.6), "b: reached in 1 of 3 runs"),
-    ):
-        results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
+    ):  # fmt: skip
         own = [curve(n, (5.0, 4.0, third, third - 0.5)) for n, third in enumerate(thirds)]
-        pairs = zip(results.arms, ([curve(n, BASELINE) for n in range(3)], own), strict=True)
-        arms = tuple(replace(arm, curves=tuple(each)) for arm, each in pairs)
-        (row,) = secondary_sheet(replace(results, arms=arms)).rows
+        (row,) = secondary_sheet(two(b=own, n_seeds=3)).rows
         assert row[3].replace(NO_BREAK, " ") == cell
 
 
@@ -556,8 +531,8 @@ def test_arms_are_at_equal_budgets_up_to_the_clocks_noise_and_that_of_widths():
     ):
         assert conditions(found).startswith(start)
     longer = taking(results, "ALBERT", seconds=1.062)
-    assert arm_budgets(longer)[1].realised.time is None
-    found = arm_budgets(replace(longer, match="time"))[1].realised.time
+    assert comparing.arm_budgets(longer)[1].realised.time is None
+    found = comparing.arm_budgets(replace(longer, match="time"))[1].realised.time
     assert found == pytest.approx(0.062)
 
 

@@ -118,9 +118,7 @@ def test_every_alteration_is_found_and_named(studies, settings, capsys, alter, k
     assert all(each["where"] and each["what"] for each in found["deviations"])
 
 
-def test_a_study_that_has_not_ended_deviates_in_nothing_and_says_how_to_go_on(
-    studies, settings, capsys
-):
+def test_an_unfinished_study_deviates_in_nothing_and_says_how_to_go_on(studies, settings, capsys):
     folder = copied(studies.asked(), "begun")
     (folder / "results.json").unlink()
     shutil.rmtree(folder / RUN)
@@ -141,15 +139,13 @@ def test_a_study_that_has_not_ended_deviates_in_nothing_and_says_how_to_go_on(
     assert command in str(refused.value)
 
 
-def test_changes_of_an_entry_are_told_by_its_whole_name():
+def test_changes_of_an_entry_are_told_by_its_whole_name_and_a_text_of_one_side_is_one():
+    of_one, of_both = ({"data": {"path": dict.fromkeys(names, 1.0)}} for names in ("a", "ab"))
+    assert list(_settings(of_one, of_both))
     arms = [{"name": name, "mean": 1.0, "values": [1.0]} for name in ("lr=0.1 wide", "lr=0.2")]
     others = [{**arm, "mean": 2.0, "values": [2.0]} for arm in arms]
     entries = [where[0] for where, *_ in _differing({"arms": arms}, {"arms": others})]
     assert entries == ["arms[lr=0.1 wide]"] * 2 + ["arms[lr=0.2]"] * 2
-
-
-def test_a_text_that_one_side_alone_has_is_a_change():
-    assert list(_settings({"data": {"path": {"a": 1.0}}}, {"data": {"path": {"a": 1.0, "b": 2.0}}}))
 
 
 @pytest.mark.parametrize("name", ["asked", "plain", "failed", "tuned", "decided"])
@@ -173,9 +169,8 @@ def test_more_seeds_are_an_addition_and_earlier_studies_stay_unsealed(studies, s
     remove_seals(folder)
     report_study(*studies.as_decided(folder))
     report_again(folder)
-    assert (
-        "</strong> not sealed; the comparison was begun by" in (folder / "report.html").read_text()
-    )
+    page = (folder / "report.html").read_text()
+    assert "</strong> not sealed; the comparison was begun by" in page
     assert read_results(folder)["plan"] is None
     assert cli.main(["report", "--verify", str(folder)]) == DEVIATES
     for words, message in ((["--out", "a.html"], "leave out --out"), ([], "is a run")):
