@@ -31,11 +31,8 @@ def encoder_results() -> Results:
         scores = draw(order, 0.004)
         rising = {seed: tuple(np.linspace(0.5, scores[seed], 10)) for seed in seeds}
         curves = (replace(plain.curves[0], seed=seed, values=rising[seed]) for seed in seeds)
-        further = {
-            nsp.name: {} if name == "SOP" else draw(next_sentence, 0.004),
-            mlm.name: draw(hidden, 0.0004),
-            loss.name: draw(2.1, 0.01),
-        }
+        further = {nsp.name: {} if name == "SOP" else draw(next_sentence, 0.004)}
+        further |= {mlm.name: draw(hidden, 0.0004), loss.name: draw(2.1, 0.01)}
         values = {"values": tuple(scores.values()), "curves": tuple(curves), "further": further}
         made.append(replace(plain, name=name, seeds=seeds, **values))
 

@@ -25,18 +25,9 @@ from sublayer.reporting.listing import comparison_row
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.looks import fixed
+from sublayer.study import arms as of_arms
 from sublayer.study import runner
-from sublayer.study.arms import (
-    NO_TRIAL,
-    PRETRAINING,
-    Arm,
-    ArmFacts,
-    Chain,
-    Stage,
-    Trial,
-    describe_stages,
-    differing_stages,
-)
+from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage, Trial
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import results_of_folder, trained_operations
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
@@ -63,37 +54,21 @@ DATA = {"context": 48, "tokenizer": "bpe", "vocab_size": 300, "split": "80/10/10
 STEPS = {"steps": 6, "batch_sequences": 4, "evaluate_tokens": 512, "evaluate_steps": 6}
 FIXED = {"threads": 1, "precision": "float32"}
 FINETUNE = {"steps": 3, "evaluate_steps": 3, "batch_sequences": 8}
-SCALE = {
-    "recipe": "gpt",
-    "set": {"model": MODEL, "data": DATA, "train": {**STEPS, **FIXED}},
-    "finetune": {"train": FINETUNE, "data": {"held_out": 0.2}},
-}
-STUDY = {
-    "match": "none",
-    "seeds": 3,
-    "finetunings": 2,
-    "averages": {"both": ["sst2", "copa"]},
-    "scale": {"cpu": SCALE},
-    "stages": [{"each": ["sst2", "copa"]}],
-    "arms": ARMS,
-}
+SCALE = {"recipe": "gpt", "finetune": {"train": FINETUNE, "data": {"held_out": 0.2}}}
+SCALE["set"] = {"model": MODEL, "data": DATA, "train": {**STEPS, **FIXED}}
+STUDY = {"match": "none", "seeds": 3, "finetunings": 2, "scale": {"cpu": SCALE}, "arms": ARMS}
+STUDY |= {"stages": [{"each": ["sst2", "copa"]}], "averages": {"both": ["sst2", "copa"]}}
 QUESTION = {"margin": "99 points of both", "margin_reason": "for the test"}
 QUESTION["hypothesis"] = {"says": "x", "contrast": {"no texts": 1.0, "fresh": -1.0}}
 EARLY = {"tasks": "sst2", "name": "early", "from_step": 4}
 LATE = {"tasks": "sst2", "name": "late"}
 TOGETHER = {"name": "both of them", "ensemble": ["early", "late"]}
-ENSEMBLE = {
-    "stages": [TOGETHER, EARLY, LATE],
-    "arms": [{"name": "a"}, {"name": "b", "set": {"model": {"ffn": "swiglu"}}}],
-    "averages": {},
-    "seeds": 1,
-    "finetunings": 3,
-}
+ENSEMBLE = {"stages": [TOGETHER, EARLY, LATE], "averages": {}, "seeds": 1, "finetunings": 3}
+ENSEMBLE["arms"] = [{"name": "a"}, {"name": "b", "set": {"model": {"ffn": "swiglu"}}}]
 KEPT = "train.keep_steps=[4]"
 COPA = {"tasks": "copa", "after": "sst2"}
 UNTRAINED = [{"name": n, "pretrain": False, "set": {"model.ffn": n}} for n in ("gelu", "relu")]
 WRITTEN = {"set": {"objective": {"format": "text", "target_length": 8}}}
-OTHER = {"set": {"data.path": "other"}}
 MNLI, RTE = Stage("mnli", PRETRAINING, ("mnli",)), Stage("rte", "mnli", ("rte",))
 CHAIN = Chain((MNLI, RTE, Stage("both", PRETRAINING, ("rte",), ensemble=("rte",) * 2)), n_seeds=3)
 PARTS = {
@@ -257,7 +232,7 @@ def of_members(*members: str):
     ([EARLY, LATE, of_members("early", "pretraining")], {}, "pretraining is no stage"),
     (ENSEMBLE["stages"], arms_of(stages={"both of them": {"train.steps": 3}}), "is no trained"),
     (ENSEMBLE["stages"], arms_of(pretrain=False), "early and late are the same training"),
-    ([TOGETHER, EARLY, {**LATE, **OTHER}], {}, "late is scored on different rows"),
+    ([TOGETHER, EARLY, {**LATE, "set": {"data.path": "other"}}], {}, "late is scored on diff"),
     ([TOGETHER, {**EARLY, **WRITTEN}, {**LATE, **WRITTEN}], {}, "= rank to rank the labels"),
 ])  # fmt: skip
 def test_wrong_ensembles_are_refused(stages, arms, message, tmp_path, monkeypatch, capsys):
@@ -273,20 +248,21 @@ def test_wrong_ensembles_are_refused(stages, arms, message, tmp_path, monkeypatc
 def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path):
     def described(data="glue", settings=(), **changes):
         chain = load_study(str(write_chain(tmp_path, **changes)), settings).chain
-        return describe_stages(replace(chain, data=data))
+        return of_arms.describe_stages(replace(chain, data=data))
 
     first = described()
     before_data_was_left_out = json.dumps({**json.loads(first), "data": "/a/glue"})
-    assert differing_stages(before_data_was_left_out, described("elsewhere")) == ""
-    assert differing_stages(first, None) == "stages"
+    assert of_arms.differing_stages(before_data_was_left_out, described("elsewhere")) == ""
+    assert of_arms.differing_stages(first, None) == "stages"
     for damaged in ("{}", "[", '{"stages": 3, "arms": {}, "tune": []}'):
         with pytest.raises(ConfigError, match="the stages in the study's folder"):
-            differing_stages(damaged, first)
-    assert differing_stages(first, described(stages=[{"each": ["sst2"]}], averages={})) == "stages"
+            of_arms.differing_stages(damaged, first)
+    fewer = described(stages=[{"each": ["sst2"]}], averages={})
+    assert of_arms.differing_stages(first, fewer) == "stages"
     longer = described(settings=["sst2.train.steps=4"])
-    assert differing_stages(first, longer) == "settings of its stage sst2"
+    assert of_arms.differing_stages(first, longer) == "settings of its stage sst2"
     arms = [*ARMS[:1], {"name": "no texts", "finetune": {"model.dropout": 0.5}}, *ARMS[2:]]
-    assert differing_stages(first, described(arms=arms)) == "settings of its arm no texts"
+    assert of_arms.differing_stages(first, described(arms=arms)) == "settings of its arm no texts"
 
 
 @pytest.mark.parametrize("stage", ["../../up", "..", "a\0b", "x" * 300])
@@ -325,12 +301,9 @@ def trained(tokens: int, flops_per_token: int | None) -> Outcome:
 
 
 def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
-    outcomes = {
-        PRETRAINING: [trained(1000, 7)],
-        "mnli": [trained(10, 5), trained(12, 5), trained(50, 5)],
-        "rte": [trained(3, 5), Outcome(Path("x"), failure="diverged")],
-        "both": [Outcome(Path("y"), test={"": 0.6})],
-    }
+    outcomes = {"mnli": [trained(10, 5), trained(12, 5), trained(50, 5)]}
+    outcomes |= {PRETRAINING: [trained(1000, 7)], "both": [Outcome(Path("y"), test={"": 0.6})]}
+    outcomes["rte"] = [trained(3, 5), Outcome(Path("x"), failure="diverged")]
     runs = {name: StageRuns({0: own}) for name, own in outcomes.items()}
     assert trained_operations(CHAIN, runs) == 7075
     assert trained_operations(CHAIN, {name: runs[name] for name in ("mnli", "rte")}) == 60 + 15
@@ -363,12 +336,9 @@ def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
 def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it():
     two = Chain((Stage("mrpc", PRETRAINING, ("mrpc",)), MNLI))
     columns = list_columns("s", replace(two, metrics={"mrpc": "f1"}), PARTS, ())
-    assert {column.name: column.metric.label for column in columns} == {
-        "mrpc": "MRPC, F1",
-        "mnli": "mnli, mean",
-        "mnli/mnli_matched": "MNLI matched",
-        "mnli/mnli_mismatched": "MNLI mismatched",
-    }
+    labels = {"mrpc": "MRPC, F1", "mnli": "mnli, mean", "mnli/mnli_matched": "MNLI matched"}
+    labels["mnli/mnli_mismatched"] = "MNLI mismatched"
+    assert {column.name: column.metric.label for column in columns} == labels
     test = {"": 0.7, "mrpc": 0.7, "mrpc:error": 0.1, "mrpc:f1": 0.8, "mrpc:accuracy": 0.6}
     scores = run_scores(columns, "mrpc", {**test, "mrpc:f1:error": 0.2})
     assert (scores["mrpc"], scores["mrpc:error"]) == (0.8, 0.2)
@@ -386,7 +356,7 @@ def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it(
 
 def kept_of(chain: Chain, keys: dict[str, dict[str, str]], **trials) -> ChainPlan:
     facts = {"parameters": {}, "flops_per_token": 0, "steps": 1, "mismatch": 0.0, "matched": ()}
-    arms = tuple(ArmFacts(name=name, **facts) for name in keys)
+    arms = tuple(of_arms.ArmFacts(name=name, **facts) for name in keys)
     runs = {"n_seeds": 1, "n_runs": {}, "keys": keys, "parts": {}, "trials": trials}
     return ChainPlan(chain=chain, arms=arms, kinds=("causal",), **runs)
 
@@ -398,7 +368,7 @@ def gathered(outcomes: dict[str, Outcome], **trials) -> RunFinder:
         _, _, folder, *rest = path.parts
         return outcomes.get("/".join([folders[folder], *rest]))
 
-    tried = {"mnli": (NO_TRIAL,), "rte": (NO_TRIAL,), **trials}
+    tried = {"mnli": (of_arms.NO_TRIAL,), "rte": (of_arms.NO_TRIAL,), **trials}
     kept = kept_of(Chain((MNLI, RTE), n_seeds=2), {"a": KEYS}, **tried)
     finder = finder_of_chain(Path("study"), kept, find)
     for stage in (MNLI, RTE):

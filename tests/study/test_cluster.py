@@ -1,12 +1,10 @@
 """Clusters: needs, nodes and schedulers, the same bits, and clusters that refuse or are silent."""
 
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,16 +20,9 @@ from sublayer.files.checkpoints import RECORD
 from sublayer.files.storage import held
 from sublayer.runs.session import prepare_data
 from sublayer.study.budget.expected import PROGRAM_BYTES
+from sublayer.study.jobs import backends
 from sublayer.study.jobs import worker as of_worker
-from sublayer.study.jobs.backends import (
-    CLUSTERS,
-    Cluster,
-    Needs,
-    Ray,
-    SchedulerError,
-    Slurm,
-    parse_place,
-)
+from sublayer.study.jobs.backends import Cluster, Needs, SchedulerError, parse_place
 from sublayer.study.jobs.computing import check_needs, needs_of, preparation_bytes, usual_threads
 from sublayer.study.jobs.files import DONE, STOPPED, End, JobFiles, JobStatus
 from sublayer.study.jobs.loop import MOST_TRIES, JobLoop
@@ -44,42 +35,32 @@ from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, v
 GIB = 1 << 30
 NODES = [Needs(2, 4 * GIB), Needs(8, 64 * GIB, gpus=2)]
 LIMIT = "--on slurm:small: sbatch: error: QOSMaxSubmitJobPerUserLimit"
+TRAINING = JobStatus("one", "", Status(30, 300, 1.5, 1000.0))
 SILENT = "--on slurm:small: squeue fails (Socket timed out on send/recv operation)"
 
 
 class Processes(Cluster):
-    """Nodes that are this machine: each job is a process that outlives who submitted it."""
+    """Nodes that are this machine: each job is a process in a session of its own."""
 
     name = "ray"
     look_s, patience_s, grace_s, silence_s, most_jobs = 0.1, 0.2, 0.5, 60.0, 2
 
     def __init__(self) -> None:
-        self.started: dict[str, str] = {}
+        self.started: dict[str, subprocess.Popen] = {}
 
     def nodes(self) -> list[Needs]:
         return [Needs(1, 4 << 30), Needs(1, 4 << 30)]
 
     def start(self, name, label, folder, needs):
         command = [*python_command("sublayer.study.jobs.worker"), str(folder)]
-        self.started[name] = str(os.posix_spawn(command[0], command, os.environ, setsid=True))
+        self.started[name] = subprocess.Popen(command, start_new_session=True)
 
     def active(self):
-        return {name: "" for name, process in self.started.items() if is_alive(process)}
+        return {name: "" for name, process in self.started.items() if process.poll() is None}
 
     def stop(self, names) -> None:
         for name in names:
-            with suppress(ProcessLookupError):
-                os.kill(int(self.started[name]), signal.SIGTERM)
-
-
-def is_alive(process: str) -> bool:
-    with suppress(ChildProcessError):
-        os.waitpid(int(process), os.WNOHANG)
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+            self.started[name].terminate()
 
 
 @pytest.mark.parametrize("needs, nodes, line", [
@@ -134,7 +115,7 @@ gpu|a2|64|515000|gpu:2,gpu:h100:1|idle~
 gpu|a3|64|515000|gpu:4|down*
 gpu|a4|64|515000|gpu:4|drained
 cpu*|b1|32|1|(null)|alloc"""
-    cluster = object.__new__(Slurm)
+    cluster = object.__new__(backends.Slurm)
     cluster.name, cluster._partition = "slurm:gpu", "gpu"
     cluster._rows = [line.split("|") for line in lines.splitlines()]
     gpus = [Needs(64, 515000 << 20, gpus=4), Needs(64, 515000 << 20, gpus=3)]
@@ -174,7 +155,7 @@ def test_jobs_of_ray_are_known_by_their_names_and_one_that_waited_too_long_begin
     def job(name: str, status: str, error=None) -> SimpleNamespace:
         return SimpleNamespace(submission_id=name, status=JobState(status), error_type=error)
 
-    cluster, begun, ended = object.__new__(Ray), [], []
+    cluster, begun, ended = object.__new__(backends.Ray), [], []
     jobs = [job("sublayer-a-1", "RUNNING"), job("sublayer-b-1", "PENDING"), job("other", "RUNNING")]
     jobs += [job("sublayer-c-1", "FAILED"), job("sublayer-d-1", "FAILED", "ACTOR_START_TIMEOUT")]
     calls = {"list_jobs": lambda: jobs, "delete_job": ended.append, "stop_job": ended.append}
@@ -221,7 +202,7 @@ def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, li
 
 def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, capfd):
     cluster = Processes()
-    monkeypatch.setitem(CLUSTERS, "ray", lambda where: cluster)
+    monkeypatch.setitem(backends.CLUSTERS, "ray", lambda where: cluster)
     here, there = (copied(studies.failed(), name) for name in ("here", "there"))
     for gone in ("0-lr=1e-3/seed-1", "2-lr=1e6/seed-2"):
         shutil.rmtree(there / "arms" / gone)
@@ -287,19 +268,12 @@ class Runs:
 
     def __init__(self, folder: Path, n_runs: int) -> None:
         loaded = load_recipe("gpt", settings_of(write_text(folder / "river.txt")))
-        data = prepare_data(loaded.recipe)
+        given = {"recipe": loaded.recipe, "scored": loaded.recipe}
+        given["data"] = prepare_data(loaded.recipe)
         self.study = folder / "study"
         self.study.mkdir()
-        self.jobs = [
-            Job(
-                label=f"run {number}",
-                path=self.study / f"run-{number}",
-                recipe=loaded.recipe,
-                data=data,
-                scored=loaded.recipe,
-            )
-            for number in range(n_runs)
-        ]
+        places = [self.study / f"run-{number}" for number in range(n_runs)]
+        self.jobs = [Job(label=f"run {n}", path=path, **given) for n, path in enumerate(places)]
         self.cluster = Scripted()
         self.cluster.script = lambda: [act() for act in self._acts.get(self.cluster.now, [])]
         self._acts = {}
@@ -327,6 +301,12 @@ class Runs:
 
     def files(self, number: int) -> JobFiles:
         return JobFiles(self.study / f"cluster/runs/run-{number}")
+
+    def order(self) -> JobFiles:
+        """Write the first job into its folder, as a node finds it."""
+        files = self.files(0)
+        files.write_job(self.jobs[0], {}, "cpu", self.stop_file)
+        return files
 
     def end(self, number: int, end) -> None:
         self.files(number).write_status(JobStatus("one", end=end))
@@ -412,9 +392,7 @@ def test_a_silence_of_the_scheduler_is_announced_and_a_cluster_that_is_gone_ends
     shutil.rmtree(alone.jobs[0].path)
     cluster.now, cluster.silence_s = 0.0, 30.0
     alone._acts.clear()
-    with pytest.raises(
-        TrainingError, match="the cluster does not answer .* the same command again"
-    ):
+    with pytest.raises(TrainingError, match="cluster does not answer .* the same command again"):
         alone.make()
     assert 30 <= cluster.now - 10 < 32
     assert not alone.stop_file.exists()
@@ -422,9 +400,7 @@ def test_a_silence_of_the_scheduler_is_announced_and_a_cluster_that_is_gone_ends
 
 def test_runs_that_are_left_go_on_and_are_joined(runs, capfd):
     runs.at(0.5, lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(
-        Interrupted, match="left with 0 of 2 runs done; 2 runs continue on slurm:smal"
-    ):
+    with pytest.raises(Interrupted, match="0 of 2 runs done; 2 runs continue on slurm:small"):
         runs.make()
     assert not runs.stop_file.exists()
     runs.finish_at(runs.cluster.now + 5, 0, 1)
@@ -451,9 +427,8 @@ def test_a_run_whose_node_is_lost_is_tried_again_and_given_up_in_the_end(runs, c
         runs.files(0).log.write_text("a line\nKilled\n")
 
     runs.cluster.script = script
-    with pytest.raises(
-        TrainingError, match=r"1 of 2 runs done, and 1 run lost 3 .* a line . Killed$"
-    ):
+    told = r"1 of 2 runs done, and 1 run lost 3 .* a line . Killed$"
+    with pytest.raises(TrainingError, match=told):
         runs.make()
     assert len(runs.cluster.started) == 1 + MOST_TRIES
     shown = capfd.readouterr().err
@@ -478,8 +453,7 @@ def test_a_job_that_slurm_queues_again_is_waited_for(alone, capfd):
     def queue(reason: str) -> None:
         alone.cluster.there[alone.cluster.names["run 0"]] = reason
 
-    training = JobStatus("one", "", Status(30, 300, 1.5, 1000.0))
-    alone.at(1, lambda: alone.files(0).write_status(training))
+    alone.at(1, lambda: alone.files(0).write_status(TRAINING))
     alone.at(5, lambda: queue("BeginTime"))
     alone.at(200, lambda: queue(""))
     alone.finish_at(210, 0)
@@ -496,11 +470,10 @@ def test_a_try_that_was_taken_for_lost_and_ends_well_is_the_result(alone, capfd)
         alone.write_result(0)
         alone.files(0).write_status(JobStatus("one", end=DONE))
 
-    training = JobStatus("one", "", Status(30, 300, 1.5, 1000.0))
-    alone.at(1, lambda: alone.files(0).write_status(training), lambda: alone.lose(0))
+    alone.at(1, lambda: alone.files(0).write_status(TRAINING), lambda: alone.lose(0))
     # The job waits again, while the process of before, whose node is cut off, goes on.
     alone.at(20, lambda: alone.cluster.there.update({name["run 0"]: "Resources"}))
-    alone.at(21, lambda: alone.files(0).write_status(training))
+    alone.at(21, lambda: alone.files(0).write_status(TRAINING))
     alone.at(30, end_well)
     assert len(alone.make()) == 1
     assert not alone.cluster.there and len(alone.cluster.started) == 2
@@ -515,24 +488,22 @@ def test_a_run_that_cannot_be_made_stops_the_others(runs):
     assert runs.stop_file.exists() and not runs.cluster.there
 
 
-def made_by_worker(files: JobFiles, then: str = "") -> JobStatus:
+def made_by_worker(files: JobFiles) -> JobStatus:
     """Have a process make the job of a folder, as on a node."""
     command = [*python_command("sublayer.study.jobs.worker"), str(files.folder)]
-    command[3] = f"{then}; {command[3]}" if then else command[3]
     assert subprocess.run(command, check=False, timeout=120).returncode == 0
     return files.read_status()
 
 
 def test_a_node_of_other_versions_says_so_and_a_stop_file_ends_a_job(alone):
-    files = alone.files(0)
-    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
+    files = alone.order()
     content = json.loads((files.folder / "job.json").read_text())
     content["versions"]["numpy"] = "0.0.1"
     (files.folder / "job.json").write_text(json.dumps(content))
     end = made_by_worker(files).end
     assert end.error == "ConfigError"
     assert re.search(r"has numpy .*, and compare 0\.0\.1: install the same", end.arguments[0])
-    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
+    alone.order()
     alone.stop_file.touch()
     assert made_by_worker(files).end == STOPPED
     assert not alone.jobs[0].path.exists()
@@ -540,8 +511,7 @@ def test_a_node_of_other_versions_says_so_and_a_stop_file_ends_a_job(alone):
 
 def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeypatch):
     monkeypatch.setattr(of_worker.os, "dup2", lambda one, other: None)  # the output is the tests'
-    files, waited = alone.files(0), []
-    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
+    files, waited = alone.order(), []
     alone.jobs[0].path.mkdir()
     lock = held(alone.jobs[0].path)
     lock.__enter__()
@@ -559,8 +529,7 @@ def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeyp
 
 def test_an_end_is_written_as_soon_as_it_can_be(alone, monkeypatch):
     monkeypatch.setattr(of_worker.os, "dup2", lambda one, other: None)
-    files, left = alone.files(0), [OSError(28, "No space left on device")] * 3
-    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
+    files, left = alone.order(), [OSError(28, "No space left on device")] * 3
     alone.write_result(0)
     write = JobFiles.write_status
 

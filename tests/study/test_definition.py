@@ -15,25 +15,12 @@ from sublayer.errors import ConfigError
 from sublayer.numbers import format_interval, format_signed, interval_ends
 from sublayer.objective.base import family
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.study.arms import (
-    Trial,
-    check_distinct,
-    choose_trial,
-    expand,
-    make_arm,
-    name_arms,
-    name_folder,
-    split_values,
-)
+from sublayer.study import arms as of_arms
+from sublayer.study import columns as of_columns
+from sublayer.study.arms import Trial, choose_trial, expand
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import edges
-from sublayer.study.columns import (
-    list_columns,
-    points_metric,
-    primary_column,
-    study_metrics,
-    value_of,
-)
+from sublayer.study.columns import points_metric, value_of
 from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
 from sublayer.study.question import Question, Scoring
 from sublayer.study.runner import check_study
@@ -99,8 +86,6 @@ ALBERT = ("main", "embedding", "sentence", "depth", "same-time", "data", "dropou
 AVERAGES = {**{f"albert-{name}": 0.1 for name in ALBERT}, "albert-sharing": 0.15}
 AVERAGES["gpt1-ablation"] = 0.07
 CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
-SMALL = (write_sst2, write_stsb, write_rte, write_copa)
-PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
 SHORT = ["train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"]
 SHORT += ["train.evaluate_tokens=512", "data.documents=file"]
 
@@ -159,15 +144,15 @@ def test_several_fields_make_every_combination_and_commas_in_brackets_split_noth
     with pytest.raises(ConfigError, match=r"optimizer\.kind=adamw objective\.kind=causal"):
         expand(loaded, ["optimizer.kind=adamw,sgd", "objective.kind=causal,causal"])
     with pytest.raises(ConfigError, match="arm d_ff=768 is equal to the baseline"):
-        check_distinct([arm, make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})])
+        of_arms.check_distinct([arm, of_arms.make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})])
     values = ['["ffn","attention"]', '"a,b"', "c", "{a = [2, 3]}", "'x]'", "transformer"]
-    assert split_values(",".join(values)) == values
+    assert of_arms.split_values(",".join(values)) == values
 
 
 def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
-    assert name_folder("gpt", ["model.ffn", "optimizer.lr"]) == "gpt-ffn-lr"
-    long = name_arms(["iwslt14-small-macaron", "iwslt14-small-transformer", "multi30k-tiny"])
-    assert long == "iwslt14-small-macaron-and-more"
+    assert of_arms.name_folder("gpt", ["model.ffn", "optimizer.lr"]) == "gpt-ffn-lr"
+    names = ["iwslt14-small-macaron", "iwslt14-small-transformer", "multi30k-tiny"]
+    assert of_arms.name_arms(names) == "iwslt14-small-macaron-and-more"
     fields = "lr=3e-4, batch_sequences=16, warmup_share=0.1, weight_decay=0.0"
     folders = [Trial(f"{fields}{last}", {}).folder for last in "159"]
     assert len(set(folders)) == 3 and max(map(len, folders)) <= 60
@@ -292,7 +277,7 @@ def test_a_shipped_study_is_planned(name, scale):
     plan = make_plan(study.arms, study.match, PLENTY)
     assert [arm.name for arm in plan.arms] == names
     if study.chain is None:
-        assert study_metrics(study)
+        assert of_columns.study_metrics(study)
         check_study(study)
         return
     stages = plan_stages(study, plan, PLENTY, None, n_seeds=1)
@@ -300,7 +285,7 @@ def test_a_shipped_study_is_planned(name, scale):
         planned = [arm for each in stages if each.stage == stage.name for arm in each.arms]
         assert sorted(planned) == sorted(names)
     columns = columns_of(study)
-    assert primary_column(study.name, list(columns.values()), study.metric)
+    assert of_columns.primary_column(study.name, list(columns.values()), study.metric)
     assert len({column.metric.label for column in columns.values()}) == len(columns)
 
 
@@ -361,7 +346,8 @@ def columns_of(study: Study):
                 part = f"{name}_{split.removeprefix('dev_')}" if len(splits) > 1 else name
                 parts.setdefault(stage.name, []).append(part_of(name, part))
     kinds = [arm.loaded.recipe.objective.kind for arm in study.arms]
-    return {each.name: each for each in list_columns(study.name, study.chain, parts, kinds)}
+    columns = of_columns.list_columns(study.name, study.chain, parts, kinds)
+    return {each.name: each for each in columns}
 
 
 def published_average(study: Study, arm: str, average: str) -> float:
@@ -407,10 +393,9 @@ def place(tmp_path_factory):
     for part in range(12):
         said = (line(n, n % 7, part, "fine" if (n + part) % 3 else "dull", n) for n in range(120))
         (folder / "texts" / f"{part}.txt").write_text("\n".join(said))
-    for write in SMALL:
-        write(folder / "tasks")
+    write_copa(write_rte(write_stsb(write_sst2(folder / "tasks"))))
     write_squad(folder / "tasks" / "squad")
-    for name in PUBLISHED:
+    for name in ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race"):
         write_published(folder / "tasks", name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))

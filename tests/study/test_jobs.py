@@ -28,13 +28,7 @@ from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.company import company
 from sublayer.study.jobs.computing import describe_share
-from sublayer.study.jobs.files import (
-    DONE,
-    JobFiles,
-    JobStatus,
-    end_of,
-    installed_versions,
-)
+from sublayer.study.jobs.files import DONE, JobFiles, JobStatus, end_of, installed_versions
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn, PlainBoard, TerminalBoard
 from sublayer.study.jobs.run import Job, Outcome, SharedData
 from sublayer.system.processes import Forked, ForkServer
@@ -49,14 +43,8 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
     loaded = load_recipe("multi30k-tiny", ["train.threads=3", "data.path=/é\n.txt"])
     scored = load_recipe("gpt", ["train.seed=7", "data.path=/text.txt"]).recipe
     data = Mock(spec=Data, checksums={"test": "ab"})
-    job = Job(
-        label="ffn=gelu, seed 3",
-        path=Path("/runs/é"),
-        recipe=loaded.recipe,
-        data=data,
-        scored=scored,
-        members=(Path("/a"),),
-    )
+    named = {"label": "ffn=gelu, seed 3", "path": Path("/runs/é"), "members": (Path("/a"),)}
+    job = Job(**named, recipe=loaded.recipe, data=data, scored=scored)
     files = JobFiles(tmp_path / "job")
     files.write_job(job, job.checksums, "cuda:1", tmp_path / "stop")
     order = files.read_job()

@@ -153,10 +153,7 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
         ({"tune": ["optimizer.lr=1e-3,2e-3"]}, "another study, with tune"),
         ({"overrides": settings_of(studies.text, "train.steps=6")}, "steps = 5, not steps = 6"),
         ({"margin": "0.5"}, "begun with margin = none, not 0.5"),
-        (
-            {"seeds": None, "until": "decided", "seeds_at_most": 5},
-            r"begun with looks = none, not \[3, 5\]",
-        ),
+        ({"seeds": None, "until": "decided", "seeds_at_most": 5}, r"looks = none, not \[3, 5\]"),
     ):
         with pytest.raises(ConfigError, match=difference):
             compared("gpt", **{**asked, **changed})
