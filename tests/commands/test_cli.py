@@ -19,11 +19,9 @@ from sublayer.api.results import Found
 from sublayer.cli import main as cli
 from sublayer.cli.build import client_of
 from sublayer.cli.completion import SHELLS
-from sublayer.cli.main import VARIABLE
 from sublayer.config.layers import shipped_recipes
 from sublayer.config.model import FFNS
 from sublayer.config.recipe import keys
-from sublayer.errors import ConfigError
 from sublayer.options import Argument
 from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows
@@ -220,7 +218,7 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loo
     ({"runs": ["a", "b\0"]}, r"^RUN 'b\\x00' contains a null"),
 ])  # fmt: skip
 def test_an_argument_is_named_as_the_user_wrote_it(arguments, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(errors.ConfigError, match=message):
         COMMANDS["evaluate"](**arguments)
 
 
@@ -245,7 +243,7 @@ def ask(shell, sublayer, monkeypatch):
         asked = {"LINE": f"sublayer {line} and what follows", "POINT": str(length)}
         for name, value in {**asked, "WORDBREAKS": " \t\n\"'@><;|&("}.items():
             monkeypatch.setenv(f"COMP_{name}", value)
-        monkeypatch.setenv(VARIABLE, shell)
+        monkeypatch.setenv(cli.VARIABLE, shell)
         out = sublayer(*([] if shell == "bash" else line.split(" "))).shown()
         assert out != "\n"
         lines = [each for each in out.splitlines() if each]
@@ -305,14 +303,14 @@ def test_bash_replaces_the_part_behind_its_word_breaks(sublayer, monkeypatch):
     expected = {"train gpt model.ffn=sw": "swish \nswiglu \n", "recipes 'mod": "modern \n"}
     for line, words in expected.items():
         asked = {"COMP_LINE": f"sublayer {line}", "COMP_POINT": str(len(line) + 9)}
-        for name, value in {VARIABLE: "bash", "COMP_WORDBREAKS": " \t\n=:", **asked}.items():
+        for name, value in {cli.VARIABLE: "bash", "COMP_WORDBREAKS": " \t\n=:", **asked}.items():
             monkeypatch.setenv(name, value)
         assert sublayer().out == words
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_a_word_comes_with_its_description(sublayer, monkeypatch, shell):
-    monkeypatch.setenv(VARIABLE, shell)
+    monkeypatch.setenv(cli.VARIABLE, shell)
     assert sublayer("rep").out == f"report\t{cli.COMMANDS['report']}\n"
     name, _, description = sublayer("train", "gpt", "model.d_ff").out.partition("\t")
     assert name == "model.d_ff=" and description.strip()
@@ -320,7 +318,7 @@ def test_a_word_comes_with_its_description(sublayer, monkeypatch, shell):
 
 def test_a_shell_reads_its_script(shell, sublayer):
     script = sublayer("completion", shell).shown()
-    assert f"{VARIABLE}={shell}" in script
+    assert f"{cli.VARIABLE}={shell}" in script
     program = shutil.which(shell)
     if program:
         assert subprocess.run([program, "-n"], input=script, text=True, check=False).returncode == 0

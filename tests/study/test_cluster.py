@@ -27,7 +27,6 @@ from sublayer.study.jobs.computing import check_needs, needs_of, preparation_byt
 from sublayer.study.jobs.files import DONE, STOPPED, End, JobFiles, JobStatus
 from sublayer.study.jobs.loop import MOST_TRIES, JobLoop
 from sublayer.study.jobs.run import FAILURE, Job
-from sublayer.study.jobs.worker import make_run
 from sublayer.system.processes import python_command
 from sublayer.training.log import Status
 from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
@@ -522,7 +521,7 @@ def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeyp
         lock.__exit__(None, None, None)
 
     monkeypatch.setattr(of_worker.time, "sleep", sleep)
-    make_run(files.folder)
+    of_worker.make_run(files.folder)
     assert len(waited) == 1 and "in use by another process" in waited[0]
     assert files.read_status().end == DONE and not (alone.jobs[0].path / RECORD).exists()
 
@@ -540,5 +539,5 @@ def test_an_end_is_written_as_soon_as_it_can_be(alone, monkeypatch):
 
     monkeypatch.setattr(JobFiles, "write_status", write_status)
     monkeypatch.setattr(of_worker, "_LOCK_S", 0.0)
-    make_run(files.folder)
+    of_worker.make_run(files.folder)
     assert files.read_status().end == DONE and not left

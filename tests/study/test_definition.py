@@ -20,7 +20,6 @@ from sublayer.study import columns as of_columns
 from sublayer.study.arms import Trial, choose_trial, expand
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import edges
-from sublayer.study.columns import points_metric, value_of
 from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
 from sublayer.study.question import Question, Scoring
 from sublayer.study.runner import check_study
@@ -224,7 +223,7 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences_and_a_stride_one_or
     recipe = load_recipe("gpt", ["data.context=49"]).recipe
     strides = [Scoring(stride=stride).stride_of(recipe) for stride in (None, "context", 7)]
     assert strides == [24, 49, 7]
-    accuracy, masked = points_metric("sst2", "SST-2"), family("masked").metrics[0]
+    accuracy, masked = of_columns.points_metric("sst2", "SST-2"), family("masked").metrics[0]
     for written, metric, size in (
         (0.01, BITS_PER_BYTE, 0.01), ("0.01 bits per byte", BITS_PER_BYTE, 0.01),
         ("", BITS_PER_BYTE, None), ("0.5 points of SST-2", accuracy, 0.005),
@@ -358,7 +357,7 @@ def published_average(study: Study, arm: str, average: str) -> float:
         if ":" in column:
             metrics.setdefault(column.partition(":")[0], []).append(value)
     published |= {column: math.fsum(each) / len(each) for column, each in metrics.items()}
-    return value_of(columns_of(study)[average], published)
+    return of_columns.value_of(columns_of(study)[average], published)
 
 
 @pytest.mark.parametrize("name", rows(AVERAGES, 3))

@@ -22,12 +22,10 @@ from sublayer.runs.session import prepare_data
 from sublayer.study.arms import expand
 from sublayer.study.budget import match
 from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
-from sublayer.study.budget.match import share_threads, shared_threads
 from sublayer.study.definition import Options, Study, ask
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.company import company
-from sublayer.study.jobs.computing import describe_share
 from sublayer.study.jobs.files import DONE, JobFiles, JobStatus, end_of, installed_versions
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn, PlainBoard, TerminalBoard
 from sublayer.study.jobs.run import Job, Outcome, SharedData
@@ -93,10 +91,10 @@ def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message)
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
 def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
     monkeypatch.setattr(match, "cores", lambda: 7)
-    assert shared_threads(jobs) == threads
+    assert match.shared_threads(jobs) == threads
     given = (["train.steps=5"], ["train.steps=5", "train.threads=9"])
     arms = [expand(load_recipe("gpt", each), [FFN])[0] for each in given]
-    shared = share_threads(arms, jobs)
+    shared = match.share_threads(arms, jobs)
     assert [arm.loaded.recipe.train.threads for arm in shared] == [threads, 9]
 
 
@@ -110,7 +108,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
 
     def described(jobs: int, n_runs: int = 40) -> str:
         where = {"device": "cpu", "folder": Path()}
-        return describe_share(recipes, n_runs=n_runs, jobs=jobs, **where)
+        return computing.describe_share(recipes, n_runs=n_runs, jobs=jobs, **where)
 
     def gibibytes(*given: int) -> float:
         return float(re.search(r"about ([\d.]+) GiB of memory together", described(*given))[1])

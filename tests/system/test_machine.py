@@ -17,7 +17,6 @@ from sublayer.errors import ConfigError
 from sublayer.files.storage import LOCK, held
 from sublayer.study.budget import expected
 from sublayer.system import machine, memory
-from sublayer.system.machine import choose_device, describe_machine, processor
 from sublayer.system.memory import cores, free_memory, total_memory
 from sublayer.system.processes import check_launch, is_first_launched, meeting_place, n_launched
 from tests.waiting import waits_until
@@ -30,9 +29,9 @@ def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_GROUPS", ())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(memory.sys, "platform", "win32")
-    monkeypatch.setattr(machine, "processor", cache(processor.__wrapped__))
+    monkeypatch.setattr(machine, "processor", cache(machine.processor.__wrapped__))
     assert machine.processor() == (platform.processor() or platform.machine())
-    assert describe_machine(torch.device("cpu"))["cores"] == cores() == os.cpu_count()
+    assert machine.describe_machine(torch.device("cpu"))["cores"] == cores() == os.cpu_count()
     with machine.PeakMemory(torch.device("cpu")) as peak:
         memory.keep_freed_memory()
         memory.return_freed_memory()
@@ -43,14 +42,14 @@ def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
 
 
 def test_a_device_is_chosen_for_every_process(monkeypatch):
-    assert choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert machine.choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
     monkeypatch.setenv("WORLD_SIZE", "98")
     monkeypatch.setenv("LOCAL_RANK", "97")
-    assert choose_device("cpu") == torch.device("cpu")
+    assert machine.choose_device("cpu") == torch.device("cpu")
     # No machine has so many.
     for name, shown in (("cuda", "cuda:97"), ("cuda:96", "cuda:96"), ("tpu", "tpu"), ("", "")):
         with pytest.raises(ConfigError, match=f"device '{shown}' is not there"):
-            choose_device(name)
+            machine.choose_device(name)
 
 
 def test_memory_is_that_of_the_machine_or_its_container(tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ import pytest
 from rich.cells import cell_len
 
 from sublayer.system import signals, stages
-from sublayer.system.signals import interruptible
 from sublayer.system.stages import LiveStages, PlainStages, display, stage
 from sublayer.system.terminal import OutputLost, Stream, lasting_streams
 from tests.breadth import rows
@@ -292,8 +291,8 @@ def test_a_signal_that_came_to_nothing_is_followed_by_another(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
     before = signal.getsignal(INT), signal.getsignal(TERM)
-    with interruptible():
-        with interruptible():
+    with signals.interruptible():
+        with signals.interruptible():
             assert signal.getsignal(TERM) is signals.interruption
         for later, is_heard in ((0.0, True), (0.1, False), (1.8, False), (0.2, True)):
             now[0] += later
