@@ -219,6 +219,8 @@ def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, cap
     assert compare("gpt", settings, **asked, on="ray").to_dict()["notes"] == found["notes"]
     assert len(cluster.started) == 2
     assert compare("gpt", settings, **asked).to_dict()["notes"] == found["notes"]
+    for process in cluster.started.values():
+        process.wait()
 
 
 class Scripted(Cluster):
