@@ -316,12 +316,6 @@ def prose(page):
     return re.sub(r"`[^`\n]+`", lambda code: code[0].replace("](", "] ("), fenced)
 
 
-def anchors(text):
-    headings = re.findall(r"^#{1,6} +(.+?) *$", text, flags=re.MULTILINE)
-    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
-    return {re.sub(r"\s", "-", heading) for heading in plain}
-
-
 def broken(page):
     found = []
     for link in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", prose(page)):
@@ -331,8 +325,11 @@ def broken(page):
             continue
         if not target.exists():
             found.append(f"{link}: there is no such file")
-        elif anchor and anchor not in anchors(prose(target)):
-            found.append(f"{link}: there is no such heading")
+        elif anchor:
+            headings = re.findall(r"^#{1,6} +(.+?) *$", prose(target), flags=re.MULTILINE)
+            plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+            if anchor not in {re.sub(r"\s", "-", heading) for heading in plain}:
+                found.append(f"{link}: there is no such heading")
     return found
 
 

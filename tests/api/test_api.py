@@ -59,11 +59,8 @@ def test_gaps_are_completed_and_filled_as_by_the_commands(sublayer, trained, tmp
         assert filled.to_dict() == told
     with pytest.raises(ConfigError, match="decoder, which cannot fill masks: use generate"):
         package.fill(trained, "The cat")
-
-
-def test_a_filling_of_no_token_is_visible():
-    filling = Filling("", 0.5, "The cat.")
-    shown = Fillings("The [MASK] cat.", [[filling]])
+    # A filling of no token is visible.
+    shown = Fillings("The [MASK] cat.", [[Filling("", 0.5, "The cat.")]])
     assert EMPTY in str(shown) and EMPTY in shown._repr_html_()
     assert shown.to_dict()["masks"][0][0]["text"] == ""
 

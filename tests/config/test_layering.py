@@ -249,15 +249,12 @@ def merged(*layers):
     return {key: setting.value for key, setting in settings.items()}
 
 
-@pytest.mark.parametrize("earlier, later", [
-    ("train.minutes", "train.steps"), ("train.tokens", "train.epochs"),
-    ("optimizer.warmup_share", "optimizer.warmup_steps"), ("data.vocab_size", "data.merges"),
-])  # fmt: skip
-def test_a_later_exclusive_field_drops_the_earlier_one(earlier, later):
-    assert merged({earlier: 1, "train.seed": 2}, {later: 1}) == {"train.seed": 2, later: 1}
-
-
-def test_a_later_text_or_start_replaces_what_it_brings():
+def test_a_later_field_text_or_start_replaces_what_it_excludes_or_brings():
+    for earlier, later in (
+        ("train.minutes", "train.steps"), ("train.tokens", "train.epochs"),
+        ("optimizer.warmup_share", "optimizer.warmup_steps"), ("data.vocab_size", "data.merges"),
+    ):  # fmt: skip
+        assert merged({earlier: 1, "train.seed": 2}, {later: 1}) == {"train.seed": 2, later: 1}
     both = {"data.path": "a", "data.corpus": "b"}
     for later in ({"data.path": "c"}, {"data.corpus": "c"}):
         assert merged(both, later) == later

@@ -295,7 +295,7 @@ def test_columns_of_a_table_that_contradict_are_refused(more, columns, words):
     assert "needs data.columns" in refusal("bert-base", TABLE)
 
 
-def test_values_keep_their_types_and_defaults_follow_the_kind():
+def test_values_keep_their_types_defaults_follow_the_kind_and_what_is_consistent_loads(tmp_path):
     recipe = load_recipe("gpt", {"model.d_ff": 512, "optimizer.lr": 1}).recipe
     assert (recipe.model.d_ff, recipe.optimizer.lr) == (512, 1.0)
     assert isinstance(recipe.optimizer.lr, float)
@@ -303,9 +303,7 @@ def test_values_keep_their_types_and_defaults_follow_the_kind():
     # Adafactor clips no gradient where a recipe clips Adam's, and has a rate of its own.
     optimizer = load_recipe("gpt", ["optimizer.kind=adafactor"]).recipe.optimizer
     assert (optimizer.clip_norm, optimizer.lr) == (0.0, 0.01)
-
-
-def test_the_last_settings_before_a_contradiction_load(tmp_path):
+    # The last settings before a contradiction load.
     load_recipe("albert-small", {"data.context": 5, "objective.p_mask": 0.9})
     load_recipe("albert-small", {"objective.pairs": "sentences", "objective.sentence": "nsp"})
     load_recipe("gpt", {"optimizer.warmup_steps": 8, "train.steps": 8, "model.max_len": 256})

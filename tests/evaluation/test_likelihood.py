@@ -343,7 +343,7 @@ def test_prompts_are_read_once_and_texts_of_about_equal_lengths_together(monkeyp
     assert shapes == [(2, 9), (2, 4)]
 
 
-def test_the_scored_text_begins_where_the_prompt_alone_ends():
+def test_the_text_begins_where_the_prompt_ends_which_loses_its_beginning_by_the_longest_text():
     text = b"the film was very positive and the plot was very negative. " * 20
     bpe = train_tokenizer("bpe", [text], vocab_size=290)
     queries = [Query("the film was very", " positive"), Query("", "the film was")]
@@ -352,8 +352,6 @@ def test_the_scored_text_begins_where_the_prompt_alone_ends():
     assert bpe.decode(behind.text) == b" positive"
     assert alone.prompt == (bpe.end_id,) and bpe.decode(alone.text) == b"the film was"
 
-
-def test_a_prompt_loses_its_beginning_by_the_longest_text_behind_it():
     raw = train_tokenizer("bytes", ())
     queries = [Query("abcdefgh", " x"), Query("abcdefgh", " xyz"), Query("abcd", " x")]
     first, second, third = encode_queries(queries, raw, 8)

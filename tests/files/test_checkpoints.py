@@ -162,7 +162,7 @@ def test_a_damaged_part_is_named(stored):
             read(stored)
 
 
-def test_arrays_and_their_header_are_read_back():
+def test_arrays_and_their_header_are_read_back_unless_they_unpack_to_too_much(monkeypatch):
     for dump in (dump_arrays, dump_npz):
         data = dump({"counts": np.array([[3, 300]]), "shares": np.array([0.25])}, {"n": [1]})
         arrays, header = load_arrays(data, "it", DataError)
@@ -170,8 +170,6 @@ def test_arrays_and_their_header_are_read_back():
         assert arrays["counts"].tolist() == [[3, 300]] and arrays["counts"].dtype == np.uint16
         assert arrays["shares"].tolist() == [0.25]
 
-
-def test_an_npz_file_that_unpacks_to_too_much_is_refused(monkeypatch):
     monkeypatch.setattr("sublayer.files.arrays._MAX_UNPACKED", 10_000)
     data = dump_npz({"counts": np.zeros(10_000, dtype=np.uint8)}, {})
     with pytest.raises(DataError, match="it holds more than 10,000 bytes"):
