@@ -366,12 +366,11 @@ def _submit(
     from sublayer.system.machine import choose_device
 
     device, batch = choose_device(options.get("device")), options.get("batch")
-    handed_in = submit(runs, out, suite=suite, data=data, batch=batch, device=device)
-    submission = handed_in.submission
+    submission, sets = submit(runs, out, suite=suite, data=data, batch=batch, device=device)
     folder, archive = as_typed(str(submission.path)), submission.path / ARCHIVE
     results: dict[str, Any] = {
         "folder": str(submission.path),
-        "suite": handed_in.suite,
+        "suite": submission.suite,
         "archive": str(archive) if archive.exists() else None,
         "files": list(submission.files),
         "sets": [
@@ -382,7 +381,7 @@ def _submit(
                 "rows": len(answers.examples),
                 "runs": list(map(str, by)),
             }
-            for answers, by in handed_in.sets
+            for answers, by in sets
         ],
         "notes": list(submission.notes),
     }
@@ -393,7 +392,7 @@ def _submit(
             f"{len(answers.examples):,}",
             ", ".join(as_typed(str(run)) for run in by) or "the majority",
         )
-        for answers, by in handed_in.sets
+        for answers, by in sets
     ]
     lines = [table(["task", "set", "rows", "answered by"], rows, right=[2])]
     lines += [f"note: {line}" for line in submission.notes]

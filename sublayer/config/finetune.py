@@ -62,11 +62,6 @@ class Preset:
         """Return the overrides of a recipe."""
         return {figure.key: figure.value for figure in self.figures}
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Return the sources, each once, in the order of the figures."""
-        return tuple(dict.fromkeys(figure.source for figure in self.figures))
-
 
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets, sorted."""

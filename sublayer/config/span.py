@@ -8,41 +8,35 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from sublayer.config.objective import EvaluatedMetric, Lengths, Loss, ModelKind, ObjectiveTable
 from sublayer.config.table import LONGEST_WINDOW, Weight, WindowTokens, field
 from sublayer.errors import ConfigError
 
 
-class Spans(NamedTuple):
-    """Noise of a piece: the number of its tokens, and of its spans."""
+def spans_of(settings: "SpanObjective", length: int) -> tuple[int, int]:
+    """Count the noise tokens and the spans of a piece of ``length`` tokens, 2 or more.
 
-    n_noise: int
-    n_spans: int
-
-
-def spans_of(settings: "SpanObjective", length: int) -> Spans:
-    """Count the noise and the spans of a piece of ``length`` tokens, 2 or more: at least one each.
-
-    Halves are rounded to even. Pieces that are shorter than the spans ask for have fewer spans.
+    There is at least one each. Halves are rounded to even. Pieces that are shorter than the spans
+    ask for have fewer spans.
     """
     n_noise = round(length * settings.noise_density)
     n_noise = min(max(n_noise, 1), length - 1)
     n_spans = max(1, round(n_noise / settings.mean_span))
-    return Spans(n_noise, min(n_spans, n_noise, length - n_noise))
+    return n_noise, min(n_spans, n_noise, length - n_noise)
 
 
-def _reserved(settings: "SpanObjective", length: int) -> Spans:
+def _reserved(settings: "SpanObjective", length: int) -> tuple[int, int]:
     n_noise = round(length * settings.noise_density)
-    return Spans(n_noise, round(n_noise / settings.mean_span))
+    return n_noise, round(n_noise / settings.mean_span)
 
 
 _SPREAD = 4.0
 """Standard deviations above the mean that room is kept for: 3 in 100,000 pieces have more."""
 
 
-def _runs_by_chance(settings: "SpanObjective", raw: int) -> Spans:
+def _runs_by_chance(settings: "SpanObjective", raw: int) -> tuple[int, int]:
     """Compute the most noise by chance that nearly every piece has: tokens, and runs of them."""
     density = settings.noise_density
     variance = density * (1.0 - density)
@@ -50,7 +44,7 @@ def _runs_by_chance(settings: "SpanObjective", raw: int) -> Spans:
     # A run begins at a token that is noise after one that is not.
     mean_runs = density + (raw - 1) * variance
     n_runs = mean_runs + _SPREAD * math.sqrt(mean_runs * (1.0 - 3.0 * variance))
-    return Spans(min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs)))
+    return min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs))
 
 
 class Noise(ABC):
@@ -80,26 +74,26 @@ class _SpanNoise(Noise):
         """
 
         def input_length(length: int) -> int:
-            spans = _reserved(settings, length)
-            return length - spans.n_noise + spans.n_spans + 1
+            n_noise, n_spans = _reserved(settings, length)
+            return length - n_noise + n_spans + 1
 
         # An input is at least as long as the rest of a piece without its noise, and grows with the
         # piece.
         longest = math.ceil((context + 2) / (1.0 - settings.noise_density))
         raw = bisect_right(range(longest + 1), context, key=input_length) - 1
-        spans = _reserved(settings, max(raw, 0))
-        if raw < 2 or spans.n_spans < 1:
+        n_noise, n_spans = _reserved(settings, max(raw, 0))
+        if raw < 2 or n_spans < 1:
             raise ConfigError(
                 f"data.context = {context} is too short for a span: of {max(raw, 0)} tokens, "
-                f"objective.noise_density = {settings.noise_density:g} makes {spans.n_noise} "
+                f"objective.noise_density = {settings.noise_density:g} makes {n_noise} "
                 f"noise tokens, at most half of objective.mean_span = {settings.mean_span:g}; "
                 "give a longer context, a greater density or a shorter span"
             )
-        n_kept = raw - spans.n_noise
-        if spans.n_spans > min(spans.n_noise, n_kept):
+        n_kept = raw - n_noise
+        if n_spans > min(n_noise, n_kept):
             raise ConfigError(
-                f"objective.mean_span = {settings.mean_span:g} divides {spans.n_noise} noise "
-                f"tokens into {spans.n_spans} spans, with {n_kept} tokens between them: give "
+                f"objective.mean_span = {settings.mean_span:g} divides {n_noise} noise "
+                f"tokens into {n_spans} spans, with {n_kept} tokens between them: give "
                 "longer spans or a lower objective.noise_density"
             )
         if settings.noise_density == 0.5 and self.target(settings, raw) > context:
@@ -108,11 +102,10 @@ class _SpanNoise(Noise):
         return raw
 
     def target(self, settings: "SpanObjective", raw: int) -> int:
-        spans = spans_of(settings, raw)
-        return spans.n_noise + spans.n_spans + 1
+        return sum(spans_of(settings, raw)) + 1
 
     def n_sentinels(self, settings: "SpanObjective", raw: int) -> int:
-        return spans_of(settings, raw).n_spans
+        return spans_of(settings, raw)[1]
 
 
 class _ChanceNoise(Noise):
@@ -123,11 +116,10 @@ class _ChanceNoise(Noise):
         return max(2, context - 1)
 
     def target(self, settings: "SpanObjective", raw: int) -> int:
-        runs = _runs_by_chance(settings, raw)
-        return min(raw, runs.n_noise + runs.n_spans) + 1
+        return min(raw, sum(_runs_by_chance(settings, raw))) + 1
 
     def n_sentinels(self, settings: "SpanObjective", raw: int) -> int:
-        return _runs_by_chance(settings, raw).n_spans + 1
+        return _runs_by_chance(settings, raw)[1] + 1
 
 
 class _PrefixNoise(Noise):

@@ -310,36 +310,29 @@ class _Pooler(HeadRow):
         return config.d_model**2
 
 
-class _Sentence(HeadRow):
-    implementation = "sublayer.model.heads:SentenceHead"
-    attribute = "sentence_head"
-    title = "sentence head"
+class _Pooled(HeadRow):
+    """A linear head of the pooled vector, whose outputs are counted by a field of the config."""
+
     reads: Reads = "pooled"
 
-    def is_asked(self, config: ResolvedModel) -> bool:
-        return config.sentence_classes > 0
-
-    def n_parameters(self, config: ResolvedModel) -> int:
-        return config.sentence_classes * (config.d_model + 1)
-
-    def n_products(self, config: ResolvedModel) -> int:
-        return config.d_model * config.sentence_classes
-
-
-class _Label(HeadRow):
-    implementation = "sublayer.model.heads:LabelHead"
-    attribute = "label_head"
-    title = "label head"
-    reads: Reads = "pooled"
+    def __init__(self, implementation: str, attribute: str, n_outputs: str) -> None:
+        self.implementation = implementation
+        self.attribute = attribute
+        self.title = attribute.replace("_", " ")
+        self._n_outputs = n_outputs
 
     def is_asked(self, config: ResolvedModel) -> bool:
-        return config.label_outputs > 0
+        return self._outputs(config) > 0
 
     def n_parameters(self, config: ResolvedModel) -> int:
-        return config.label_outputs * (config.d_model + 1)
+        return self._outputs(config) * (config.d_model + 1)
 
     def n_products(self, config: ResolvedModel) -> int:
-        return config.d_model * config.label_outputs
+        return config.d_model * self._outputs(config)
+
+    def _outputs(self, config: ResolvedModel) -> int:
+        n_outputs: int = getattr(config, self._n_outputs)
+        return n_outputs
 
 
 class _Span(HeadRow):
@@ -384,8 +377,8 @@ class _JointSpan(HeadRow):
 HEADS: dict[str, HeadRow] = {
     "vocabulary": _Vocabulary(),
     "pooler": _Pooler(),
-    "sentence": _Sentence(),
-    "label": _Label(),
+    "sentence": _Pooled("sublayer.model.heads:SentenceHead", "sentence_head", "sentence_classes"),
+    "label": _Pooled("sublayer.model.heads:LabelHead", "label_head", "label_outputs"),
     "span": _Span(),
     "joint_span": _JointSpan(),
 }

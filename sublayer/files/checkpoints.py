@@ -64,10 +64,18 @@ class _Parameters(Typed):
     total: Count
 
 
-class _Lengthening(Typed):
+PACE = "pace"
+
+
+class Lengthening(Typed):
+    """A change of a run's length, by a command or by its minutes."""
+
     at_step: Count
+    """Step of its newest checkpoint then, from which it continues."""
     from_steps: Count
     to_steps: Count
+    by: str = ""
+    """``PACE``: steps re-planned from the run's minutes; else lengthened by a command."""
 
 
 class _Record(Typed):
@@ -79,7 +87,7 @@ class _Record(Typed):
     valid: SavedEvaluation
     task_bests: dict[str, SavedEvaluation] = {}
     probes: dict[str, dict[str, Any]] = {}
-    lengthened: list[_Lengthening] = []
+    lengthened: list[Lengthening] = []
     minutes: _Minutes | None = None
     parameters: _Parameters | None = None
     date: str = ""

@@ -203,16 +203,6 @@ def finetune_seeds(
     return results
 
 
-@dataclass(frozen=True)
-class HandedIn:
-    """A submission, and the runs that answered each of its sets."""
-
-    suite: str
-    submission: Submission
-    sets: tuple[tuple[Answers, tuple[Path, ...]], ...]
-    """Each set with its runs; several runs form an ensemble, none means the majority's answer."""
-
-
 def submit(
     runs: Sequence[Path],
     out: Path,
@@ -221,12 +211,13 @@ def submit(
     data: str | None = None,
     batch: int | None = None,
     device: torch.device | str = "cpu",
-) -> HandedIn:
+) -> tuple[Submission, list[tuple[Answers, tuple[Path, ...]]]]:
     """Answer the test sets of a suite with runs, and write the submission into a new folder.
 
-    Runs of one task form an ensemble, and their answers are averaged. Sets without a run get the
-    majority's answer, from their training parts in ``data``, or as published. By default, ``suite``
-    follows from the runs' tasks, and ``data`` is the folder of the first run's training data.
+    Returns the submission, and each set with its runs. Runs of one task form an ensemble, and their
+    answers are averaged. Sets without a run get the majority's answer, from their training parts in
+    ``data``, or as published. By default, ``suite`` follows from the runs' tasks, and ``data`` is
+    the folder of the first run's training data.
 
     Raises ConfigError if a run answers no task of the suite or is named twice, if two answer one
     task in different ways, or if ``out`` exists; DataError if a run's set is missing or incomplete.
@@ -266,7 +257,7 @@ def submit(
     sets = list(_answered(chosen, by_task, data, batch, device))
     with stage("writing the submission"):
         submission = write_predictions(chosen, out, [answers for answers, _ in sets])
-    return HandedIn(chosen, submission, tuple(sets))
+    return submission, sets
 
 
 def _trained_from(run: Path) -> str | None:

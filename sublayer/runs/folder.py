@@ -31,6 +31,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.files.checkpoints import (
     RECORD,
+    Lengthening,
     checkpoint_path,
     read_record,
     remove_partial_checkpoints,
@@ -212,13 +213,14 @@ class RunFolder:
         self,
         recipe: Recipe,
         derived: Sequence[str],
-        lengthened: Sequence[Mapping[str, int | str]] = (),
+        lengthened: Sequence[Lengthening] = (),
     ) -> None:
         """Write the resolved recipe atomically; ``derived`` names fields not given.
 
         From then on the folder holds a run. ``lengthened`` lists its extensions. Raises OSError.
         """
-        text = dump_recipe(recipe, derived, lengthened, as_run=True)
+        changes = [change.model_dump(exclude_defaults=True) for change in lengthened]
+        text = dump_recipe(recipe, derived, changes, as_run=True)
         write_file(self.path / RECIPE, text)
 
     def record(self) -> dict[str, Any] | None:

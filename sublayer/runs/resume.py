@@ -11,7 +11,6 @@ warm-up, and the intervals of logging, evaluation and saving.
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,9 @@ from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest
 from sublayer.files.checkpoints import (
+    PACE,
     Input,
+    Lengthening,
     check_record,
     checkpoint_path,
     read_record,
@@ -52,7 +53,6 @@ from sublayer.objective.base import family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.system.stages import Say
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
-from sublayer.training.loop import Replanned
 from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.warm_start import StartModel
 
@@ -292,47 +292,37 @@ def _label(name: str, recipe: Recipe) -> str:
     return f"the {name} split of {' and '.join(specific or shared)}"
 
 
-_STEPS, _PACE = "train.steps", "pace"
-
-
-class _Entry(Typed):
-    at_step: Count
-    """Step of its newest checkpoint then, from which it continues."""
-    from_steps: Count
-    to_steps: Count
-    by: str = ""
-    """``_PACE``: steps re-planned from the run's minutes; else lengthened by a command."""
+_STEPS = "train.steps"
 
 
 class _Listed(Typed):
-    lengthened: list[_Entry] = []
+    lengthened: list[Lengthening] = []
 
 
-def read_lengthenings(recipe: Path, by: str = "") -> tuple[Replanned, ...]:
+def read_lengthenings(recipe: Path, by: str = "") -> tuple[Lengthening, ...]:
     """Read lengthenings by commands from a run's ``recipe.toml``, the first one first.
 
     Raises ConfigError if it is damaged.
     """
     listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
-    return tuple(Replanned(**row.model_dump(exclude={"by"})) for row in listed if row.by == by)
+    return tuple(row for row in listed if row.by == by)
 
 
-def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
+def read_replanned(recipe: Path) -> tuple[Lengthening, ...]:
     """Read re-plannings of minutes from a run's ``recipe.toml``, the first one first.
 
     A lengthened run begins without. Raises ConfigError if it is damaged.
     """
-    return read_lengthenings(recipe, _PACE)
+    return read_lengthenings(recipe, PACE)
 
 
-def add_replanned(folder: RunFolder, change: Replanned) -> None:
+def add_replanned(folder: RunFolder, change: Lengthening) -> None:
     """Record in a run's recipe that its minutes were re-planned, and its new length."""
     path, recipe = folder.path / RECIPE, folder.recipe()
     train = recipe.train.model_copy(update={"steps": change.to_steps})
     changed = recipe.model_copy(update={"train": train})
-    listed = [asdict(plan) for plan in read_lengthenings(path)]
-    listed += [{**asdict(plan), "by": _PACE} for plan in (*read_replanned(path), change)]
-    folder.write_recipe(changed, read_derived(path), listed)
+    lengthened = (*read_lengthenings(path), *read_replanned(path), change)
+    folder.write_recipe(changed, read_derived(path), lengthened)
 
 
 def has_other_length(before: Recipe, given: Recipe) -> bool:
@@ -362,7 +352,8 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
                 "leave it out"
             )
         saved = saved_steps(run / CHECKPOINTS)
-        change = Replanned(saved[-1] if saved else 0, before, steps)
+        at_step = saved[-1] if saved else 0
+        change = Lengthening(at_step=at_step, from_steps=before, to_steps=steps)
         given.train.check_keep_steps(steps)
         kept, now = recipe.train.keep_steps, given.train.keep_steps
         if not set(kept) <= set(now):
@@ -379,12 +370,11 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
         fields = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
         train = recipe.train.model_copy(update={**fields, "steps": steps})
         longer = recipe.model_copy(update={"train": train})
-        listed = [asdict(plan) for plan in (*read_lengthenings(path), change)]
         # Steps are derived unless given now.
         derived = [key for key in read_derived(path) if key != _STEPS]
         if given.train.steps is None:
             derived.append(_STEPS)
-        folder.write_recipe(longer, derived, listed)
+        folder.write_recipe(longer, derived, (*read_lengthenings(path), change))
         say(describe(change, longer))
     if read_lengthenings(path):
         folder.reopen()
@@ -417,7 +407,7 @@ def earlier_ends(recipe: Path) -> tuple[int, ...]:
     return tuple(plan.at_step for plan in listed if plan.at_step == plan.from_steps)
 
 
-def describe(change: Replanned, recipe: ResolvedRecipe) -> str:
+def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
     """Describe the start of a lengthened run's continuation, and its learning rates."""
     optimizer = recipe.optimizer
     auxiliary = getattr(recipe.objective, "auxiliary", "none")

@@ -29,6 +29,7 @@ from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.files.checkpoints import Lengthening
 from sublayer.files.storage import as_typed
 from sublayer.model.model_folder import describe_model
 from sublayer.objective.base import Family, family_of
@@ -63,7 +64,7 @@ from sublayer.system.stages import format_seconds, say_nothing, stage
 from sublayer.tasks.registry import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import Progress, ShownProgress, SilentProgress
-from sublayer.training.loop import Evaluate, Loop, MinutesPlan, PaceChanged, Replanned
+from sublayer.training.loop import Evaluate, Loop, MinutesPlan, PaceChanged
 from sublayer.training.speed import Pace, describe_use, median_step
 from sublayer.training.warm_start import StartModel
 from sublayer.training.world import World, check_agreement, check_same, join_world, naming_lost
@@ -228,7 +229,7 @@ def _train(
         tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
         describe_model(folder, trained.model.config, {**tokenizer, **spec_files(trained.task)})
 
-    def keep(change: Replanned) -> None:
+    def keep(change: Lengthening) -> None:
         if is_main:
             add_replanned(folder, change)
 
@@ -465,7 +466,7 @@ def describe_run(
         note = describe_use(train.minutes, state.seconds)
         minutes = {"asked": train.minutes, "used": used, "note": note}
         if replanned := read_replanned(run / RECIPE):
-            minutes["replanned"] = [asdict(change) for change in replanned]
+            minutes["replanned"] = [change.model_dump(exclude={"by"}) for change in replanned]
     plan: dict[str, Any] = {}
     if began is not None and began.plan is not None:
         plan = {"plan": {"hash": began.plan.get("hash"), "code": code_sha256()}}
@@ -478,7 +479,9 @@ def describe_run(
         "valid": state.best,
         **more,
         "seconds": round(state.seconds, 3),
-        "lengthened": [asdict(change) for change in read_lengthenings(run / RECIPE)],
+        "lengthened": [
+            change.model_dump(exclude={"by"}) for change in read_lengthenings(run / RECIPE)
+        ],
         **({"stopped_early": True} if state.has_stopped else {}),
         "minutes": minutes,
         "peak_memory_bytes": peak_memory_bytes,

@@ -49,6 +49,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 class Submission(NamedTuple):
     """A written submission."""
 
+    suite: str
     path: Path
     files: tuple[str, ...]
     """Names of the files; ``ARCHIVE``, if written, holds them all."""
@@ -59,7 +60,7 @@ class Submission(NamedTuple):
 
 def write_submission(
     path: Path, files: Mapping[str, str], notes: Sequence[str], *, has_archive: bool
-) -> Submission:
+) -> None:
     """Write files, by name, and their archive into a new folder, all or nothing.
 
     Raises DataError where ``path`` exists, or cannot be written.
@@ -82,7 +83,6 @@ def write_submission(
         raise DataError(f"{path} exists: name a new folder") from None
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}") from None
-    return Submission(path, tuple(files), tuple(notes))
 
 
 _ONE_FOR_ALL = "one answer: the published training set's majority, or the first of balanced classes"
@@ -165,7 +165,8 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
         written = row.answer_files(file, pairs, notes)
         contents |= {f"{prefix}{name}": content for name, content in written.items()}
     is_whole = any(file.most is not None for _, file in asked.values())
-    return write_submission(path, contents, notes, has_archive=is_whole)
+    write_submission(path, contents, notes, has_archive=is_whole)
+    return Submission(suite, path, tuple(contents), tuple(notes))
 
 
 def _filled(

@@ -15,6 +15,7 @@ from sublayer.config.resolve import format_step
 from sublayer.config.train import LAST, is_better
 from sublayer.counts import count
 from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
+from sublayer.files.checkpoints import PACE, Lengthening
 from sublayer.system.machine import wait_for
 from sublayer.system.memory import release_freed_memory
 from sublayer.system.signals import GracefulStop
@@ -65,15 +66,6 @@ def _first_median(seconds: Sequence[float]) -> float:
     return statistics.median(seconds[1:] or seconds)
 
 
-@dataclass(frozen=True)
-class Replanned:
-    """A change of the length of a run by minutes."""
-
-    at_step: int
-    from_steps: int
-    to_steps: int
-
-
 class MinutesPlan:
     """Planned steps of a run by minutes, replanned where its pace changes.
 
@@ -88,8 +80,8 @@ class MinutesPlan:
         self,
         minutes: float,
         evaluate_steps: int,
-        earlier: Sequence[Replanned],
-        keep: Callable[[Replanned], object],
+        earlier: Sequence[Lengthening],
+        keep: Callable[[Lengthening], object],
     ) -> None:
         """Keep the earlier plans; ``keep`` writes new ones."""
         self.seconds = 60.0 * minutes
@@ -139,7 +131,7 @@ class MinutesPlan:
         self._step, self._at_s, self._pace_s = step, seconds, pace_s
         planned = step + max(0, int((self.seconds - ends_s) / pace_s))
         if planned != steps:
-            self._keep(Replanned(step, steps, planned))
+            self._keep(Lengthening(at_step=step, from_steps=steps, to_steps=planned, by=PACE))
         return planned
 
 

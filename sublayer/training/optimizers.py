@@ -11,7 +11,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from dataclasses import dataclass
 from inspect import unwrap
 from typing import Any, Literal, TypeVar
 
@@ -39,25 +38,16 @@ Every process yields as often, and as many tensors of the same shapes.
 """
 
 
-@dataclass(frozen=True)
-class Part:
-    """A sharded parameter."""
-
-    shape: Shape
-    """The shape of the whole parameter."""
-    axis: int
-    """The axis along which it is divided, from 0."""
-
-
 class Division:
     """Sharding of parameters among processes, and sums over shards.
 
-    A parameter without a ``Part`` is replicated. ``total`` sums a tensor over processes.
+    ``parts`` has the whole shape of each sharded parameter, and the axis along which it is divided,
+    from 0; others are replicated. ``total`` sums a tensor over processes.
     """
 
     def __init__(
         self,
-        parts: Mapping[Tensor, Part] | None = None,
+        parts: Mapping[Tensor, tuple[Shape, int]] | None = None,
         total: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self._parts = parts or {}
@@ -66,15 +56,17 @@ class Division:
     def shape(self, parameter: Tensor) -> Shape:
         """Return the shape of the whole parameter."""
         part = self._parts.get(parameter)
-        return tuple(parameter.shape) if part is None else part.shape
+        return tuple(parameter.shape) if part is None else part[0]
 
     def axis(self, parameter: Tensor) -> int | None:
         """Return a parameter's sharded axis, negative, counted from the last.
 
         None where it is replicated.
         """
-        part = self._parts.get(parameter)
-        return None if part is None else part.axis - len(part.shape)
+        if parameter not in self._parts:
+            return None
+        shape, axis = self._parts[parameter]
+        return axis - len(shape)
 
     def divides(self, parameter: Tensor, n_axes: int) -> bool:
         """Check whether a variable, the last axes of a parameter, is sharded."""

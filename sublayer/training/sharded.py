@@ -34,7 +34,7 @@ from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors
 from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers import Division, Part
+from sublayer.training.optimizers import Division, Shape
 from sublayer.training.parallel import Alone, DataParallel, Owner, Owners
 from sublayer.training.world import World
 
@@ -128,8 +128,8 @@ class Sharded(DataParallel):
         self.parameters = {
             name: nn.Parameter(self._all[name].to_local().detach()) for name in self.parameters
         }
-        parts: dict[Tensor, Part] = {
-            parameter: Part(tuple(self._all[name].shape), _axis_of(self._all[name]))
+        parts: dict[Tensor, tuple[Shape, int]] = {
+            parameter: (tuple(self._all[name].shape), _axis_of(self._all[name]))
             for name, parameter in self.parameters.items()
         }
         self.division = Division(parts, world.sum)

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -113,13 +113,11 @@ def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
         torch.default_generator.manual_seed(number)
 
 
-@dataclass(frozen=True)
-class PreparedStep:
-    """This process's prepared micro-batches of a step, and the token count of all processes."""
+PreparedStep = tuple[list[tuple[MicroBatch, AnyBatch]], int]
+"""This process's micro-batches of a step, and the token count of all processes.
 
-    parts: list[tuple[MicroBatch, AnyBatch]]
-    """Micro-batches as they were made, by which losses are counted, and where they are computed."""
-    n_tokens: int
+Micro-batches are as they were made, by which losses are counted, and where they are computed.
+"""
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Preparation:
         made = self.parallel.micro_batches(self.batches, step, self.n_sequences, self.context)
         # From pinned memory, in the compute stream: queued after the previous step.
         parts = [(part, part.batch.to(self.device)) for part in made]
-        return PreparedStep(parts, self.n_tokens(step))
+        return parts, self.n_tokens(step)
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of a step over all processes, without padding."""
@@ -306,19 +304,18 @@ class TrainStep:
         self.objective.begin(step, self.steps)
         self.lr = learning_rate(recipe.optimizer, step, self.steps)
         set_learning_rate(self.optimizer, self.lr)
-        prepared = self.prepare(step)
-        loss = self._accumulate(step, prepared)
+        parts, n_tokens = self.prepare(step)
+        loss = self._accumulate(step, parts)
         norm = clip_gradient(
             self.parameters.values(), recipe.optimizer.clip_norm, self.parallel.gradient_norm
         )
         self.before_update()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(loss, norm, prepared.n_tokens)
+        return StepResult(loss, norm, n_tokens)
 
-    def _accumulate(self, step: int, prepared: PreparedStep) -> Tensor:
+    def _accumulate(self, step: int, parts: Sequence[tuple[MicroBatch, AnyBatch]]) -> Tensor:
         seed = self.recipe.train.seed
-        parts = prepared.parts
         losses = []
         # Casts of weights to bfloat16 live as long as the outermost autocast: one per step, not per
         # micro-batch.

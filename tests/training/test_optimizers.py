@@ -29,7 +29,6 @@ from sublayer.training.checkpoints import check_state, optimizer_tensors, restor
 from sublayer.training.optimizers import (
     WHOLE,
     Division,
-    Part,
     build_optimizer,
     parameter_scales,
     rate_shares,
@@ -402,7 +401,7 @@ def train_part(config, axes, processes, rank):
         return {k: part_of(tensors[k], axis, rank, size).clone() for k, axis in all_axes}
 
     parameters = trainable(divide(draw(DIVIDED, scale=0.1)))
-    parts = {parameters[name]: Part(DIVIDED[name], axis) for name, axis in axes.items()}
+    parts = {parameters[name]: (DIVIDED[name], axis) for name, axis in axes.items()}
     division = Division(parts, processes.total(rank))
     optimizer = build_optimizer(config, parameters, DIVIDED_ROLES, division=division)
     for each in gradients():

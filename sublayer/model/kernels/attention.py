@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -349,30 +349,17 @@ class _Attend(torch.autograd.Function):
         for turn, (one_grad_bias, *tensors) in enumerate(
             zip(all_grad_bias, q, k, v, grad, *grads, strict=True)
         ):
-            one = _Sequence(*tensors)
             # A shared bias accumulates in every turn.
             adds = turn > 0 and one_grad_bias is grad_bias
             for rows, keys in blocks:
                 grad_scores = _back_through_block(
-                    one, rows, keys, next(weights), scale=ctx.scale, is_dropped=ctx.is_dropped
+                    tensors, rows, keys, next(weights), scale=ctx.scale, is_dropped=ctx.is_dropped
                 )
                 if one_grad_bias is not None:
                     _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
                 # Freed before the next block's allocation.
                 del grad_scores
         return *grads, grad_bias, None, None, None, None
-
-
-class _Sequence(NamedTuple):
-    """One turn of the backward pass: inputs, and gradients of output and inputs."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    grad: Tensor
-    grad_q: Tensor
-    grad_k: Tensor
-    grad_v: Tensor
 
 
 def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
@@ -399,7 +386,7 @@ def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
 
 
 def _back_through_block(
-    one: _Sequence,
+    tensors: Sequence[Tensor],
     rows: slice,
     keys: slice,
     weights: Tensor,
@@ -409,12 +396,14 @@ def _back_through_block(
 ) -> Tensor:
     """Write the gradient of a block's queries; write or add its keys' and values'.
 
-    Returns the gradient of its scores.
+    ``tensors`` are a turn's inputs q, k and v, and the gradients of its output and inputs. Returns
+    the gradient of the block's scores.
     """
-    q = one.q[:, rows]
-    grad = one.grad[:, rows]
-    k = one.k[:, keys]
-    v = one.v[:, keys]
+    q, k, v, grad, grad_q, grad_k, grad_v = tensors
+    q = q[:, rows]
+    grad = grad[:, rows]
+    k = k[:, keys]
+    v = v[:, keys]
     grad_weights = torch.bmm(grad, v.transpose(1, 2))
     undropped = weights
     if is_dropped:
@@ -422,17 +411,17 @@ def _back_through_block(
         grad_weights = torch.ops.aten.threshold_backward(grad_weights, weights, 0)
         weights = weights.abs()
     grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-    one.grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
+    grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
     of_values = torch.bmm(undropped.transpose(1, 2), grad)
     of_keys = _scaled_bmm(grad_scores.transpose(1, 2), q, scale)
     # The first block has the last rows, which see all keys.
-    is_first = rows.stop == one.grad_q.shape[1]
+    is_first = rows.stop == grad_q.shape[1]
     if is_first:
-        one.grad_v.copy_(of_values)
-        one.grad_k.copy_(of_keys)
+        grad_v.copy_(of_values)
+        grad_k.copy_(of_keys)
     else:
-        one.grad_v[:, keys] += of_values
-        one.grad_k[:, keys] += of_keys
+        grad_v[:, keys] += of_values
+        grad_k[:, keys] += of_keys
     return grad_scores
 
 
