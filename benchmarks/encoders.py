@@ -18,7 +18,7 @@ from stand_in import stand_in
 from torch import Tensor, nn
 
 from sublayer.config.load import load_recipe
-from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
@@ -122,7 +122,7 @@ def sized_recipe(
     )
     optimizer = resolve_optimizer(recipe.optimizer, steps=_STEPS)
     given = recipe.model_copy(update={"objective": objective})
-    return resolved_recipe(given, resolved, train, optimizer)
+    return given.resolved(resolved, train, optimizer)
 
 
 def train_step(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import TranslationObjective
-from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import PackedBatch, pairs_in_rows
@@ -125,7 +125,7 @@ def translator_recipe(setup: Setup) -> ResolvedRecipe:
         is_gpu=setup.device == "cuda",
         threads=torch.get_num_threads(),
     )
-    return resolved_recipe(recipe, model, train, resolve_optimizer(recipe.optimizer, steps=_STEPS))
+    return recipe.resolved(model, train, resolve_optimizer(recipe.optimizer, steps=_STEPS))
 
 
 def build_translator_step(setup: Setup) -> Step:

@@ -22,7 +22,7 @@ import torch
 from launched import answer_of
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.config.load import load_recipe, vary
+from sublayer.config.load import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.estimate.cluster import SHARDS, Shard
 from sublayer.study.arms import Arm
@@ -162,7 +162,7 @@ def _serve(recipe: str, settings: list[str]) -> None:
     """Train in this process; the first one prints the bytes of all."""
     world = join_world(CPU)
     loaded = load_recipe(recipe, settings)
-    tiny = vary(loaded, [*_TINY, *_fewest_layers(loaded.recipe)]).recipe
+    tiny = loaded.vary([*_TINY, *_fewest_layers(loaded.recipe)]).recipe
     warm = train_step(tiny, expected_vocabulary(tiny).size, CPU, world)
     warm(0)
     del warm

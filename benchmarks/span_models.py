@@ -17,7 +17,7 @@ from stand_in import stand_in
 from torch import Tensor, nn
 
 from sublayer.config.load import load_recipe
-from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.data.batches import PackedBatch
 from sublayer.data.span import EpochPieces, RandomPieces
@@ -140,7 +140,7 @@ def span_recipe(setup: Setup) -> ResolvedRecipe:
         is_gpu=setup.device == "cuda",
         threads=torch.get_num_threads(),
     )
-    return resolved_recipe(recipe, model, train, resolve_optimizer(recipe.optimizer, steps=_STEPS))
+    return recipe.resolved(model, train, resolve_optimizer(recipe.optimizer, steps=_STEPS))
 
 
 def text(recipe: ResolvedRecipe) -> Split:

@@ -6,7 +6,7 @@ All are the recipe ``gpt`` with a few settings over it. A test that alters a run
 import numpy as np
 from filelock import FileLock
 
-from sublayer.config.load import load_recipe, vary
+from sublayer.config.load import load_recipe
 from sublayer.runs.run import train_run
 from sublayer.training.log import SilentProgress
 from tests.stories import write_stories
@@ -68,7 +68,7 @@ class Workshop:
         tiny = {**TINY, "data.path": str(self.path(settings))}
         if settings.get("model.kind") == "lstm":
             del tiny["model.n_heads"]
-        return vary(load_recipe("gpt", tiny), {**settings, **more})
+        return load_recipe("gpt", tiny).vary({**settings, **more})
 
     def run(self, kind):
         def train(folder):

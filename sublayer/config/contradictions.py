@@ -9,7 +9,6 @@ from sublayer.config.data import (
     TRAINED_TOKENIZERS,
     DataConfig,
     check_sentinels,
-    holds_out,
     own_table,
     source_names,
     task_of,
@@ -224,7 +223,7 @@ def check_recipe(recipe: Recipe) -> None:
             f"init.freeze = {freeze}, but later blocks share these weights (model.share = "
             f"{model.share}): give layers:{last}, or leave it out"
         )
-    if train.best_by != "last" and not holds_out(data, "valid"):
+    if train.best_by != "last" and not data.holds_out("valid"):
         raise ConfigError(
             f"train.best_by = {train.best_by} needs a validation split, but data.split = "
             f"{data.split} holds none out: give train.best_by = last, or a split such as 98/1/1"

@@ -316,17 +316,16 @@ class PairFields(Table):
         """Return whether the text consists of translation pairs."""
         return self.source_language is not None
 
+    def pair_fields(self) -> tuple[str, str]:
+        """Return the record fields that hold a text and its translation.
 
-def pair_fields(data: PairFields) -> tuple[str, str]:
-    """Return the record fields that hold a text and its translation.
-
-    The fields have the names of the languages, unless ``data`` names others. The text is pairs.
-    """
-    assert data.source_language is not None, "the text is pairs"
-    assert data.target_language is not None, "the text is pairs"
-    source = data.source_field or data.source_language
-    target = data.target_field or data.target_language
-    return source, target
+        The fields have the names of the languages, unless others are named. The text is pairs.
+        """
+        assert self.source_language is not None, "the text is pairs"
+        assert self.target_language is not None, "the text is pairs"
+        source = self.source_field or self.source_language
+        target = self.target_field or self.target_language
+        return source, target
 
 
 DEFAULT_HELD_OUT = 0.1
@@ -529,23 +528,22 @@ class DataConfig(PairFields, TaskFields, TextFields):
             "lowercase": not self.sentinels if lowers is None else lowers,
         }
 
+    def holds_out(self, split: Literal["valid", "test"]) -> bool:
+        """Return whether a text may have a validation or a test split.
+
+        Pairs always have; where ``data.split`` gives it nothing, only a path or a publisher does.
+        """
+        if self.is_parallel or self.split is None:
+            return True
+        own_path = self.valid_path if split == "valid" else self.test_path
+        if own_path is not None:
+            return True
+        _, valid, test = parse_split(self.split)
+        share = valid if split == "valid" else test
+        return share > 0 or any(name in PUBLISHED_SPLITS for name in source_names(self.corpus))
+
 
 NO_TEST = (
     "holds out no test split for the comparison to score: give data.split = 98/1/1, or "
     "data.test_path"
 )
-
-
-def holds_out(data: DataConfig, split: Literal["valid", "test"]) -> bool:
-    """Return whether a text may have a validation or a test split.
-
-    Pairs always have; where ``data.split`` gives it nothing, only a path or a publisher does.
-    """
-    if data.is_parallel or data.split is None:
-        return True
-    own_path = data.valid_path if split == "valid" else data.test_path
-    if own_path is not None:
-        return True
-    _, valid, test = parse_split(data.split)
-    share = valid if split == "valid" else test
-    return share > 0 or any(name in PUBLISHED_SPLITS for name in source_names(data.corpus))

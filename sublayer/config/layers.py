@@ -47,6 +47,23 @@ class Layer:
     is_complete: bool = False
     """True for the recipe of a run, which leaves nothing to layers below."""
 
+    def check_keys(self) -> None:
+        """Raise ConfigError for a key that no table has: its new name, a near one, the tables."""
+        for key in self.values:
+            if declarations(key):
+                continue
+            name = key if key.isprintable() and len(key) <= LONGEST_VALUE else show(key)
+            table, _, _ = key.partition(".")
+            hint = f"the tables are {', '.join(TABLES)}"
+            if near := nearest_key(key):
+                hint = f"did you mean {near}?"
+            elif table in TABLES:
+                hint = f"`sublayer fields {table}` lists the fields of [{table}]"
+            fault = f"{name} is not a field: {hint}"
+            if key in RENAMED:
+                fault = f"{name} is now called {RENAMED[key]}: write that"
+            raise ConfigError(fault + where(self.origin))
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -95,7 +112,7 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
     """
     settings: dict[str, Setting] = {}
     for layer in layers:
-        check_keys(layer)
+        layer.check_keys()
         for group in EXCLUSIVE:
             given = [f"{key} = {show(layer.values[key])}" for key in group if key in layer.values]
             if len(given) > 1:
@@ -154,24 +171,6 @@ def where(origin: str) -> str:
     Empty for the command line, which the user sees.
     """
     return f" ({origin})" if origin.startswith(("recipe ", "run ")) else ""
-
-
-def check_keys(layer: Layer) -> None:
-    """Raise ConfigError for a key that no table has: its new name, a near one, where to look."""
-    for key in layer.values:
-        if declarations(key):
-            continue
-        name = key if key.isprintable() and len(key) <= LONGEST_VALUE else show(key)
-        table, _, _ = key.partition(".")
-        hint = f"the tables are {', '.join(TABLES)}"
-        if near := nearest_key(key):
-            hint = f"did you mean {near}?"
-        elif table in TABLES:
-            hint = f"`sublayer fields {table}` lists the fields of [{table}]"
-        fault = f"{name} is not a field: {hint}"
-        if key in RENAMED:
-            fault = f"{name} is now called {RENAMED[key]}: write that"
-        raise ConfigError(fault + where(layer.origin))
 
 
 def build(settings: Mapping[str, Setting]) -> Recipe:

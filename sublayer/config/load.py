@@ -22,7 +22,6 @@ from sublayer.config.layers import (
     Layer,
     Setting,
     build,
-    check_keys,
     find_source,
     layer_of,
     merge,
@@ -41,7 +40,6 @@ from sublayer.config.recipe import (
     ResolvedTrain,
     current_name,
     keys,
-    resolved_recipe,
     with_added,
     with_current_names,
 )
@@ -88,7 +86,7 @@ def read_run_recipe(path: Path) -> ResolvedRecipe:
         recipe = read_recipe(path)
         model = ResolvedModel.model_validate(dict(recipe.model))
         train = ResolvedTrain.model_validate(dict(recipe.train))
-        return resolved_recipe(recipe, model, train, recipe.optimizer)
+        return recipe.resolved(model, train, recipe.optimizer)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{path} is not the recipe of a run: {reason}") from None
@@ -109,7 +107,7 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
     # With the list of derived fields, their values would be left out.
     table = {name: content for name, content in written.items() if name != DERIVED}
     layer = Layer(origin, with_current_names(layer_of(table, origin).values))
-    check_keys(layer)
+    layer.check_keys()
     recipe = build({key: Setting(value, origin) for key, value in layer.values.items()})
     try:
         check_tables(recipe)
@@ -211,6 +209,49 @@ class Start:
                 return start is not None
             start = read_start(start.init)
         return False
+
+    def keeps(self, key: str, value: Any) -> bool:
+        """Return whether a run that starts from this model has a setting from there."""
+        table, _, name = key.partition(".")
+        content = self.model if table == "model" else self.data
+        is_same = bool(getattr(content, name, None) == value)
+        return name in _OF_TEXT or (key in self.kept_fields(set()) and is_same)
+
+    def kept_fields(self, set_keys: Set[str]) -> list[str]:
+        """Return the fields whose values are the start's, told or not, and no longer the base's."""
+        keys = [f"model.{name}" for name in ModelConfig.model_fields]
+        if self.data is None:
+            return keys
+        names = _seen_as(self.data)
+        if not any(f"data.{name}" in set_keys for name in SOURCES):
+            names += [*SOURCES, *_READ_AS]
+        return keys + [f"data.{name}" for name in names]
+
+    def describe(self, replaced: Mapping[str, Any], recipe: Recipe) -> list[str]:
+        """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
+        changed = _changes("model", self.model, recipe.model, ModelConfig.model_fields)
+        kept = "model and tokenizer"
+        if self.data is not None:
+            if not _changes("data", self.data, recipe.data, SOURCES):
+                kept = "model, tokenizer and text"
+            names = (*SOURCES, *_READ_AS, *_seen_as(self.data))
+            changed += _changes("data", self.data, recipe.data, names)
+        but = f", except {', '.join(changed)}" if changed else ""
+        lines = [f"starts from {self.run} and keeps its {kept}{but}"]
+        texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
+        named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
+        instead = []
+        for key, value in replaced.items():
+            now = value_of(key, recipe)
+            if (list(now) if isinstance(now, tuple) else now) != value:
+                # For one that named a text stand the settings that name it now.
+                is_named = now is None and key in texts
+                given = ", ".join(named) if is_named else setting_in_words(key, now)
+                old = setting_in_words(key, value) if is_named else show_path(value)
+                instead.append(f"{given} instead of {old}")
+        if instead:
+            lines.append(f"from {self.run}, not from the recipe: {', '.join(instead)}")
+        return lines
 
 
 def find_recipe(path: Path) -> Path | None:
@@ -355,7 +396,7 @@ def _with_start(
     set_keys = {key for layer in upper for key in layer.values}
     of_data = {key for layer in base for key in layer.values if key.startswith("data.")}
     of_tasks = of_data if "data.tasks" in of_data else set()
-    dropped = set(_kept_fields(start, set_keys | of_tasks)) - of_tasks
+    dropped = set(start.kept_fields(set_keys | of_tasks)) - of_tasks
     below = [
         replace(
             layer, values={key: layer.values[key] for key in layer.values if key not in dropped}
@@ -385,28 +426,9 @@ def _context(layers: Sequence[Layer], default: int) -> int:
     return last if isinstance(last, int) else 0
 
 
-def _kept_fields(start: Start, set_keys: Set[str]) -> list[str]:
-    """Return the fields whose values are the start's, told or not, and no longer the base's."""
-    keys = [f"model.{name}" for name in ModelConfig.model_fields]
-    if start.data is None:
-        return keys
-    names = _seen_as(start.data)
-    if not any(f"data.{name}" in set_keys for name in SOURCES):
-        names += [*SOURCES, *_READ_AS]
-    return keys + [f"data.{name}" for name in names]
-
-
 def _seen_as(data: DataConfig) -> list[str]:
     # Capitals of a text that is no pairs are lowered by the tokenizer, which is the start's.
     return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
-
-
-def is_kept(start: Start, key: str, value: Any) -> bool:
-    """Return whether a run that starts from a model has a setting from there."""
-    table, _, name = key.partition(".")
-    content = start.model if table == "model" else start.data
-    is_same = bool(getattr(content, name, None) == value)
-    return name in _OF_TEXT or (key in _kept_fields(start, set()) and is_same)
 
 
 def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
@@ -484,6 +506,17 @@ class LoadedRecipe:
     """Notes on effects of the layers that a user would not expect, and on settings that were
     dropped, a line each."""
 
+    def vary(
+        self, overrides: Sequence[str] | Mapping[str, Any], *, origin: str = "vary"
+    ) -> "LoadedRecipe":
+        """Return a loaded recipe with one more layer of overrides.
+
+        The layer is an arm of a study, or a value that was derived. Raises ConfigError as
+        ``load_recipe`` does.
+        """
+        layer = override_layer(overrides, origin)
+        return load_layers([*self.layers, layer], self.name)
+
 
 def load_recipe(
     source: str | PathLike[str],
@@ -505,18 +538,6 @@ def load_recipe(
     return replace(load_layers(layers, recipe_source.name), run=recipe_source.run)
 
 
-def vary(
-    loaded: LoadedRecipe, overrides: Sequence[str] | Mapping[str, Any], *, origin: str = "vary"
-) -> LoadedRecipe:
-    """Return a loaded recipe with one more layer of overrides.
-
-    The layer is an arm of a study, or a value that was derived. Raises ConfigError as
-    ``load_recipe`` does.
-    """
-    layer = override_layer(overrides, origin)
-    return load_layers([*loaded.layers, layer], loaded.name)
-
-
 def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     """Merge layers, the base first, into a checked recipe. Raises as ``load_recipe`` does."""
     merged, start, replaced = _with_start(layers)
@@ -535,32 +556,5 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     fields = [key for key in keys() if has_value(key, recipe)]
     origins = dict.fromkeys((*HEADINGS, *fields), "default")
     origins |= {key: setting.origin for key, setting in settings.items()}
-    notes = [] if start is None else _describe_start(start, replaced, recipe)
+    notes = [] if start is None else start.describe(replaced, recipe)
     return LoadedRecipe(recipe, origins, name, tuple(layers), start=start, notes=(*notes, *dropped))
-
-
-def _describe_start(start: Start, replaced: Mapping[str, Any], recipe: Recipe) -> list[str]:
-    """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
-    changed = _changes("model", start.model, recipe.model, ModelConfig.model_fields)
-    kept = "model and tokenizer"
-    if start.data is not None:
-        if not _changes("data", start.data, recipe.data, SOURCES):
-            kept = "model, tokenizer and text"
-        names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
-        changed += _changes("data", start.data, recipe.data, names)
-    but = f", except {', '.join(changed)}" if changed else ""
-    lines = [f"starts from {start.run} and keeps its {kept}{but}"]
-    texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
-    named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
-    instead = []
-    for key, value in replaced.items():
-        now = value_of(key, recipe)
-        if (list(now) if isinstance(now, tuple) else now) != value:
-            # For one that named a text stand the settings that name it now.
-            is_named = now is None and key in texts
-            given = ", ".join(named) if is_named else setting_in_words(key, now)
-            old = setting_in_words(key, value) if is_named else show_path(value)
-            instead.append(f"{given} instead of {old}")
-    if instead:
-        lines.append(f"from {start.run}, not from the recipe: {', '.join(instead)}")
-    return lines

@@ -62,6 +62,14 @@ class Recipe(Table):
     )
     init: InitConfig = Field(default_factory=InitConfig, description="What training starts from.")
 
+    def resolved(
+        self, model: "ResolvedModel", train: "ResolvedTrain", optimizer: OptimizerConfig
+    ) -> "ResolvedRecipe":
+        """Build a recipe with its tables resolved; title and text are as given."""
+        objective = self.objective.resolve(self.data.context)
+        tables = {"model": model, "train": train, "optimizer": optimizer, "objective": objective}
+        return ResolvedRecipe.model_validate({**dict(self), **tables})
+
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -119,15 +127,6 @@ class ResolvedRecipe(Recipe):
     def _check_derived(self) -> Self:
         _check(self.optimizer, ("warmup_steps",))
         return self
-
-
-def resolved_recipe(
-    given: Recipe, model: ResolvedModel, train: ResolvedTrain, optimizer: OptimizerConfig
-) -> ResolvedRecipe:
-    """Build a recipe with its tables resolved; title and text are as given."""
-    objective = given.objective.resolve(given.data.context)
-    tables = {"model": model, "train": train, "optimizer": optimizer, "objective": objective}
-    return ResolvedRecipe.model_validate({**dict(given), **tables})
 
 
 def _derived(table: type[Table], without: Sequence[str] = ()) -> tuple[str, ...]:

@@ -14,37 +14,8 @@ from sublayer.config.objective import EvaluatedMetric, Lengths, Loss, ModelKind,
 from sublayer.config.table import LONGEST_WINDOW, Weight, WindowTokens, field
 from sublayer.errors import ConfigError
 
-
-def spans_of(settings: "SpanObjective", length: int) -> tuple[int, int]:
-    """Count the noise tokens and the spans of a piece of ``length`` tokens, 2 or more.
-
-    There is at least one each. Halves are rounded to even. Pieces that are shorter than the spans
-    ask for have fewer spans.
-    """
-    n_noise = round(length * settings.noise_density)
-    n_noise = min(max(n_noise, 1), length - 1)
-    n_spans = max(1, round(n_noise / settings.mean_span))
-    return n_noise, min(n_spans, n_noise, length - n_noise)
-
-
-def _reserved(settings: "SpanObjective", length: int) -> tuple[int, int]:
-    n_noise = round(length * settings.noise_density)
-    return n_noise, round(n_noise / settings.mean_span)
-
-
 _SPREAD = 4.0
 """Standard deviations above the mean that room is kept for: 3 in 100,000 pieces have more."""
-
-
-def _runs_by_chance(settings: "SpanObjective", raw: int) -> tuple[int, int]:
-    """Compute the most noise by chance that nearly every piece has: tokens, and runs of them."""
-    density = settings.noise_density
-    variance = density * (1.0 - density)
-    n_noise = raw * density + _SPREAD * math.sqrt(raw * variance)
-    # A run begins at a token that is noise after one that is not.
-    mean_runs = density + (raw - 1) * variance
-    n_runs = mean_runs + _SPREAD * math.sqrt(mean_runs * (1.0 - 3.0 * variance))
-    return min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs))
 
 
 class Noise(ABC):
@@ -74,14 +45,14 @@ class _SpanNoise(Noise):
         """
 
         def input_length(length: int) -> int:
-            n_noise, n_spans = _reserved(settings, length)
+            n_noise, n_spans = settings.reserved(length)
             return length - n_noise + n_spans + 1
 
         # An input is at least as long as the rest of a piece without its noise, and grows with the
         # piece.
         longest = math.ceil((context + 2) / (1.0 - settings.noise_density))
         raw = bisect_right(range(longest + 1), context, key=input_length) - 1
-        n_noise, n_spans = _reserved(settings, max(raw, 0))
+        n_noise, n_spans = settings.reserved(max(raw, 0))
         if raw < 2 or n_spans < 1:
             raise ConfigError(
                 f"data.context = {context} is too short for a span: of {max(raw, 0)} tokens, "
@@ -102,10 +73,10 @@ class _SpanNoise(Noise):
         return raw
 
     def target(self, settings: "SpanObjective", raw: int) -> int:
-        return sum(spans_of(settings, raw)) + 1
+        return sum(settings.spans(raw)) + 1
 
     def n_sentinels(self, settings: "SpanObjective", raw: int) -> int:
-        return spans_of(settings, raw)[1]
+        return settings.spans(raw)[1]
 
 
 class _ChanceNoise(Noise):
@@ -116,10 +87,10 @@ class _ChanceNoise(Noise):
         return max(2, context - 1)
 
     def target(self, settings: "SpanObjective", raw: int) -> int:
-        return min(raw, sum(_runs_by_chance(settings, raw))) + 1
+        return min(raw, sum(settings.runs_by_chance(raw))) + 1
 
     def n_sentinels(self, settings: "SpanObjective", raw: int) -> int:
-        return _runs_by_chance(settings, raw)[1] + 1
+        return settings.runs_by_chance(raw)[1] + 1
 
 
 class _PrefixNoise(Noise):
@@ -229,3 +200,29 @@ class SpanObjective(ObjectiveTable):
         if self.z_loss:
             notes.append(f"and z-loss × {self.z_loss:g}")
         return (Loss(title, notes=tuple(notes)),)
+
+    def spans(self, length: int) -> tuple[int, int]:
+        """Count the noise tokens and the spans of a piece of ``length`` tokens, 2 or more.
+
+        There is at least one each. Halves are rounded to even. Pieces that are shorter than the
+        spans ask for have fewer spans.
+        """
+        n_noise = round(length * self.noise_density)
+        n_noise = min(max(n_noise, 1), length - 1)
+        n_spans = max(1, round(n_noise / self.mean_span))
+        return n_noise, min(n_spans, n_noise, length - n_noise)
+
+    def reserved(self, length: int) -> tuple[int, int]:
+        """Count the noise tokens and the spans that a piece of ``length`` tokens asks for."""
+        n_noise = round(length * self.noise_density)
+        return n_noise, round(n_noise / self.mean_span)
+
+    def runs_by_chance(self, raw: int) -> tuple[int, int]:
+        """Compute the most noise by chance of nearly every piece: tokens, and runs of them."""
+        density = self.noise_density
+        variance = density * (1.0 - density)
+        n_noise = raw * density + _SPREAD * math.sqrt(raw * variance)
+        # A run begins at a token that is noise after one that is not.
+        mean_runs = density + (raw - 1) * variance
+        n_runs = mean_runs + _SPREAD * math.sqrt(mean_runs * (1.0 - 3.0 * variance))
+        return min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs))

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublayer.config.data import HUB, DataConfig, pair_fields
+from sublayer.config.data import HUB, DataConfig
 from sublayer.counts import count
 from sublayer.data.text.documents import (
     Records,
@@ -404,7 +404,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
         raise ConfigError(
             f"data.{prefix}path = {path!r} is a list, but pairs are read from one file: name it"
         )
-    fields = pair_fields(data)
+    fields = data.pair_fields()
     if path.startswith(HUB):
         data_set = parse_hub(path)
         return PairSource(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sublayer.config.span import SpanObjective, spans_of
+from sublayer.config.span import SpanObjective
 from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import Boundaries, PackedBatch, Windows, pairs_in_rows
 from sublayer.data.counter_rng import (
@@ -100,12 +100,12 @@ Draw = Callable[[Bits, int, SpanObjective], Bools]
 
 
 def span_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
-    """Draw exactly as many spans of noise as ``spans_of`` counts, of random lengths.
+    """Draw exactly as many spans of noise as ``settings.spans`` counts, of random lengths.
 
     Noise and kept tokens are divided into equally many parts, by uniformly drawn compositions.
     Parts alternate, kept tokens first: the first token is never noise, the last always.
     """
-    n_noise, n_spans = spans_of(settings, length)
+    n_noise, n_spans = settings.spans(length)
     n_kept = length - n_noise
     # The gaps between kept tokens, and then those between noise.
     keys = _keys(bits, n_kept - 1 + n_noise - 1)  # [B, gaps]

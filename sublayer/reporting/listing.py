@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sublayer.config.layers import RUN_RECIPE, shipped_recipe, shipped_recipes
-from sublayer.config.load import is_kept, load_recipe, read_recipe, read_start
+from sublayer.config.load import load_recipe, read_recipe, read_start
 from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
@@ -186,7 +186,7 @@ def _run_row(path: Path) -> ListingRow:
             if value is None or base[table].get(field_name) == value:
                 continue
             key = f"{table}.{field_name}"
-            if start is None or not is_kept(start, key, value):
+            if start is None or not start.keeps(key, value):
                 changed[key] = value
     return ListingRow(
         folder=str(path),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sublayer.config.load import LoadedRecipe, find_recipe, read_run_recipe, vary
+from sublayer.config.load import LoadedRecipe, find_recipe, read_run_recipe
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
@@ -191,7 +191,7 @@ def finetune_seeds(
     for seed, subfolder in enumerate(folders):
         seeded, is_there = loaded, resume
         if n_seeds is not None:
-            varied = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+            varied = loaded.vary({"train.seed": seed}, origin=f"seed {seed}")
             seeded = replace(varied, notes=loaded.notes)  # the same for all seeds
             is_there = resume or (subfolder / SCORES).is_file()
         replans = n_seeds is None

@@ -14,7 +14,7 @@ import torch
 
 from sublayer.config.data import HUB, WATCHED, DataConfig, source_names
 from sublayer.config.load import dump_recipe
-from sublayer.config.recipe import Recipe, ResolvedRecipe, resolved_recipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve import (
     Length,
     check_shares,
@@ -449,7 +449,7 @@ def resolve_run(
             evaluate_tokens=length.evaluate_tokens,
         )
         optimizer = resolve_optimizer(given.optimizer, steps=length.steps)
-        return resolved_recipe(fixed, model, resolved, optimizer)
+        return fixed.resolved(model, resolved, optimizer)
 
     if steps is None:
         epoch_tokens = family_of(given.objective).epoch_tokens(given, data.train)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT
 from sublayer.config.layers import EXCLUSIVE, override_layer
-from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import HEADINGS, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
@@ -368,7 +368,7 @@ class Trial:
         """Apply the settings to an arm's recipe; raise ConfigError if they do not fit it."""
         if not self.settings:
             return loaded
-        return vary(loaded, self.settings, origin="tune")
+        return loaded.vary(self.settings, origin="tune")
 
 
 NO_TRIAL = Trial("", {})
@@ -454,7 +454,7 @@ def make_arm(
     ``called`` precedes the name in messages.
     """
     try:
-        return Arm(name, vary(loaded, settings) if settings else loaded, settings)
+        return Arm(name, loaded.vary(settings) if settings else loaded, settings)
     except ConfigError as error:
         raise ConfigError(f"{called} {name}: {error}") from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE, override_layer, read_toml, shipped_recipes
-from sublayer.config.load import DERIVED, LoadedRecipe, load_recipe, vary
+from sublayer.config.load import DERIVED, LoadedRecipe, load_recipe
 from sublayer.config.messages import check_choice, setting_in_words, show, show_path
 from sublayer.config.recipe import HEADINGS
 from sublayer.config.resolve import MEASURED, in_proportion
@@ -439,7 +439,7 @@ class _Scale:
 
     def _load(self, recipe: str, overrides: Mapping[str, Any]) -> LoadedRecipe:
         loaded = _load_of_scale(self._path, self._table, recipe)
-        return vary(loaded, overrides, origin="command line") if overrides else loaded
+        return loaded.vary(overrides, origin="command line") if overrides else loaded
 
 
 def _load_of_scale(path: Path, table: ScaleTable, recipe: str) -> LoadedRecipe:

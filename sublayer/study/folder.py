@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from sublayer.config.data import TOKENIZERS
-from sublayer.config.load import dump_recipe, recipe_of, vary
+from sublayer.config.load import dump_recipe, recipe_of
 from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
@@ -353,7 +353,7 @@ def share_tokenizer(
         is_another = arms_tokenizer.fingerprint != tokenizer.fingerprint
         if is_another and training is not None and _trained_as(recipe) == training:
             path = keep_tokenizer(folder.absolute(), tokenizer.serialize(is_kept=True))
-            loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
+            loaded = arm.loaded.vary({"data.tokenizer": str(path)}, origin=ORIGIN)
             arm = replace(arm, loaded=loaded)
         shared.append(arm)
     return tuple(shared)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sublayer.config.data import NO_TEST, TOKENIZERS, holds_out
-from sublayer.config.load import LoadedRecipe, absolute_paths, vary
+from sublayer.config.data import NO_TEST, TOKENIZERS
+from sublayer.config.load import LoadedRecipe, absolute_paths
 from sublayer.config.messages import check_choice
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.counts import count
@@ -110,7 +110,7 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
             check_rules(
                 f"{use} needs a {needed} split",
                 (
-                    not holds_out(data, needed),
+                    not data.holds_out(needed),
                     f"data.split = {data.split} has none: give one such as 98/1/1",
                 ),
             )
@@ -426,7 +426,7 @@ class _Runner:
             # An ensemble keeps only scores.
             if name in chain_plan.keys[arm.name] and not chain.stage(name).ensemble:
                 threads = {"train.threads": arm.loaded.recipe.train.threads}
-                recipe = vary(recipes.planned(arm.name, name), threads, origin=ORIGIN).recipe
+                recipe = recipes.planned(arm.name, name).vary(threads, origin=ORIGIN).recipe
                 size = data[arm.name].tokenizer.vocab_size
                 planned.setdefault(name, []).append((recipe, size))
         n_runs = sum(chain_plan.n_runs.values())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE, layer_of
-from sublayer.config.load import LoadedRecipe, recipe_of, vary
+from sublayer.config.load import LoadedRecipe, recipe_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Metric
@@ -482,7 +482,7 @@ class RunMaker:
             "train.seed": finetuning_seed(seed, number) if finetunes else seed
         }
         if trained == PRETRAINING:
-            loaded = vary(trial.of(base), settings, origin=ORIGIN)
+            loaded = trial.of(base).vary(settings, origin=ORIGIN)
             if starts and recipes:
                 loaded = recipes.started(of, loaded, starts[0])
         else:
@@ -491,7 +491,7 @@ class RunMaker:
             # Threads and precision are settled, equal for all runs of an arm.
             for name in ("threads", "precision"):
                 settings[f"train.{name}"] = getattr(base.recipe.train, name)
-            loaded = vary(loaded, settings, origin=ORIGIN)
+            loaded = loaded.vary(settings, origin=ORIGIN)
         scored = loaded.recipe
         # Arms may share the run of a stage.
         folders, names = finder.folders, [arm.name for arm in self.arms]

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sublayer.config.load import vary
 from sublayer.config.objective import SupervisedObjective
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import DataError
@@ -90,7 +89,7 @@ def _plan_run(
         with suppress(DataError):  # reported by the comparison
             steps = steps_of_tasks(loaded.recipe)
     if steps is not None:
-        loaded = vary(loaded, {"train.steps": steps}, origin="study")
+        loaded = loaded.vary({"train.steps": steps}, origin="study")
     size = expected_vocabulary(recipes.arms[arms[0]].recipe).size
     objective = loaded.recipe.objective
     if isinstance(objective, SupervisedObjective) and objective.format == "traversal":

@@ -12,7 +12,7 @@ from pydantic import Field
 from sublayer.config.data import TOKENIZERS
 from sublayer.config.finetune import load_finetune
 from sublayer.config.layers import RUN_RECIPE
-from sublayer.config.load import LoadedRecipe, absolute_paths, dump_recipe, vary
+from sublayer.config.load import LoadedRecipe, absolute_paths, dump_recipe
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.resolve import expected_tasks, run_steps
@@ -149,7 +149,7 @@ class StageRecipes:
             for name, value in loaded.recipe.model
             if value != getattr(before, name)
         }
-        return vary(loaded, {"init.run": str(run), **model}, origin=_ORIGIN)
+        return loaded.vary({"init.run": str(run), **model}, origin=_ORIGIN)
 
     def check_pretraining(self, arm: str, data: Data) -> None:
         """Raise ConfigError if an arm cannot start from its start arm's pre-training.
@@ -210,10 +210,10 @@ class StageRecipes:
         if run is None:
             path = self._tokenizers.get(arm)
             tokenizer = {} if path is None else {"data.tokenizer": path}
-            start = vary(self.arms[arm], tokenizer, origin=_ORIGIN) if path else self.arms[arm]
+            start = self.arms[arm].vary(tokenizer, origin=_ORIGIN) if path else self.arms[arm]
         if not stage.finetunes:
             overrides = {"init.run": start, "train.keep_steps": [], **settings}
-            return vary(self.planned(arm, stage.after), overrides, origin=_ORIGIN)
+            return self.planned(arm, stage.after).vary(overrides, origin=_ORIGIN)
         return load_finetune(
             start,
             stage.tasks,

@@ -23,7 +23,6 @@ from sublayer.config.load import (
     find_recipe,
     load_recipe,
     read_run_recipe,
-    vary,
 )
 from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
@@ -578,7 +577,7 @@ class TaskMeasure(Measure):
             others = sorted(folder.glob("seed-*"))
         else:
             runs = {
-                folder / f"seed-{seed}": vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+                folder / f"seed-{seed}": loaded.vary({"train.seed": seed}, origin=f"seed {seed}")
                 for seed in range(n_seeds)
             }
             others = [folder] if _is_run(folder) else []

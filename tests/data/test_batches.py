@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.span import SpanObjective, spans_of
+from sublayer.config.span import SpanObjective
 from sublayer.data.batches import Batch, PackedSequence, Unpacked, Windows, best_fit, pack_examples
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.span import (
@@ -76,7 +76,7 @@ def runs(row):
 @pytest.mark.parametrize(("length", "density", "mean_span"), [(568, 0.15, 3.0), (9, 0.9, 2.0)])
 def test_every_mask_has_exactly_its_noise_and_its_spans(length, density, mean_span):
     objective = SpanObjective(noise_density=density, mean_span=mean_span)
-    n_noise, n_spans = spans_of(objective, length)
+    n_noise, n_spans = objective.spans(length)
     for row in draw(20, length, objective):
         assert (sum(runs(row)), len(runs(row))) == (n_noise, n_spans)
         assert not row[0] and row[-1]

@@ -12,7 +12,7 @@ from sublayer.config.load import load_recipe
 from sublayer.config.model import parse_block
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig
-from sublayer.config.recipe import NEXT_TOKEN, resolved_recipe
+from sublayer.config.recipe import NEXT_TOKEN
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
 from sublayer.config.table import WIDEST_FFN
@@ -252,7 +252,7 @@ def trained(**settings):
     recipe = load_recipe("gpt", given | {"train.precision": "float32"}).recipe
     model = resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)
     train = resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=False, threads=1)
-    return resolved_recipe(recipe, model, train, resolve_optimizer(recipe.optimizer, steps=1))
+    return recipe.resolved(model, train, resolve_optimizer(recipe.optimizer, steps=1))
 
 
 @pytest.mark.parametrize("settings, subject", [

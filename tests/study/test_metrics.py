@@ -11,7 +11,7 @@ import torch
 
 from sublayer.api.run import load
 from sublayer.cli import main as cli
-from sublayer.config.load import dump_recipe, vary
+from sublayer.config.load import dump_recipe
 from sublayer.config.resolve import expected_model, rows_of_example
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
@@ -110,7 +110,7 @@ def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(f
 def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric():
     write_documents("other.txt", 5, first=3)
     arm = load_study(study_file()).arms[0]
-    other = vary(arm.loaded, {"data.path": "other.txt", "data.vocab_size": 50})
+    other = arm.loaded.vary({"data.path": "other.txt", "data.vocab_size": 50})
     data = {"one": prepare(arm.loaded.recipe.data), "two": prepare(other.recipe.data)}
     metric = Metric("loss", "nats", is_lower_better=True, from_items=None)
     small, text, vocabulary = list_text_caveats(data, metric)

@@ -15,7 +15,7 @@ import tomli_w
 from sublayer.api.run import load, train
 from sublayer.cli import main as cli
 from sublayer.config.layers import read_toml
-from sublayer.config.load import load_recipe, vary
+from sublayer.config.load import load_recipe
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.items import ITEMS, read_items, write_items
@@ -334,7 +334,7 @@ def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
 def two_arms(**settings) -> list[Arm]:
     base = load_recipe("gpt", {"train.steps": 5, **BOOK, **settings})
     changes = {ffn: {"model.ffn": ffn} for ffn in ("relu", "gelu")}
-    return [Arm(ffn, vary(base, change), change) for ffn, change in changes.items()]
+    return [Arm(ffn, base.vary(change), change) for ffn, change in changes.items()]
 
 
 def request_of(**settings) -> Request:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from sublayer.cli import main as cli
-from sublayer.config.load import load_recipe, vary
+from sublayer.config.load import load_recipe
 from sublayer.errors import SublayerError
 from sublayer.evaluation.items import ALONE
 from sublayer.model.transformer import Transformer
@@ -125,7 +125,7 @@ def few(model, context):
 def scores(world, paths):
     found, places = {}, {"alone": ALONE, "together": world}
     for (kind, settings), path in zip(SETTINGS.items(), paths, strict=True):
-        session = open_session(vary(load_recipe("gpt", {**TINY, "data.path": path}), settings))
+        session = open_session(load_recipe("gpt", {**TINY, "data.path": path}).vary(settings))
         for step in range(2):
             session.train_step(step)
         found[kind] = {

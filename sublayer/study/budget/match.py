@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from sublayer.config.layers import override_layer
-from sublayer.config.load import LoadedRecipe, absolute_paths, vary
+from sublayer.config.load import LoadedRecipe, absolute_paths
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve import EVALUATIONS, expected_model, run_steps
 from sublayer.config.stacks import entries
@@ -91,7 +91,7 @@ def match_arms(
 def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
     """Apply the changes of matching to an arm's recipe; None, before matching, changes nothing."""
     if match and match.overrides:
-        return vary(arm.loaded, match.overrides, origin="match")
+        return arm.loaded.vary(match.overrides, origin="match")
     return arm.loaded
 
 
@@ -177,7 +177,7 @@ def settle(arm: Arm, settings: Mapping[str, Any], matched: Sequence[str], mismat
 
     ``matched`` are the settings solved by matching, ``mismatch`` is the remainder.
     """
-    loaded = vary(arm.loaded, settings, origin=ORIGIN) if settings else arm.loaded
+    loaded = arm.loaded.vary(settings, origin=ORIGIN) if settings else arm.loaded
     return replace(arm, loaded=loaded, settled=settings, matched=tuple(matched), mismatch=mismatch)
 
 
@@ -198,7 +198,7 @@ def match_budgets(
     # Equal lengths come first: matching starts from them.
     shared = [_shared(arm.loaded.recipe, arms[0].loaded.recipe, resolved) for arm in arms]
     even = [
-        replace(arm, loaded=vary(arm.loaded, settings, origin=ORIGIN))
+        replace(arm, loaded=arm.loaded.vary(settings, origin=ORIGIN))
         for arm, settings in zip(arms, shared, strict=True)
     ]
     models = list(map(measures.model, even))
@@ -258,7 +258,7 @@ def share_threads(arms: Sequence[Arm], jobs: int) -> tuple[Arm, ...]:
         train = arm.loaded.recipe.train
         if train.threads is None and not train.exact:
             settings = {"train.threads": shared_threads(jobs)}
-            arm = replace(arm, loaded=vary(arm.loaded, settings, origin=ORIGIN))
+            arm = replace(arm, loaded=arm.loaded.vary(settings, origin=ORIGIN))
         shared.append(arm)
     return tuple(shared)
 

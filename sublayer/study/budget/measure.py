@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
-from sublayer.config.recipe import Recipe, resolved_recipe
+from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import (
     batch_sequences,
     expected_model,
@@ -204,7 +204,7 @@ def train_step(
     # Any warm-up fits the placeholder number of steps.
     warmed_up = recipe.optimizer.model_copy(update={"warmup_steps": 1})
     optimizer = resolve_optimizer(warmed_up, steps=_STEPS)
-    resolved = resolved_recipe(recipe, config, train, optimizer)
+    resolved = recipe.resolved(config, train, optimizer)
     family = family_of(recipe.objective)
     is_divided = begins_divided(world, train, recipe.init)
     with torch.device("meta") if is_divided else nullcontext():

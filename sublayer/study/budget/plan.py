@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sublayer.config.load import vary
 from sublayer.config.resolve import Length, batch_sequences, rows_of_example
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -356,7 +355,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
     shards = []
     for shard in SHARDS[:1] if recipe.train.exact else SHARDS:
         try:
-            sharded = vary(loaded, [f"train.shard={shard}"]).recipe
+            sharded = loaded.vary([f"train.shard={shard}"]).recipe
         except ConfigError:  # an optimizer that needs full matrices
             continue
         group = Group(n, shard, recipe.train.exact, begins_whole=sharded.init.run is not None)
