@@ -135,7 +135,7 @@ def test_what_fails_on_a_file(tmp_path, error, act, content, arguments, words):
 # What is replaced by something that raises, the cause, what is then called, and the error.
 PATCHED = [
     ("subprocess.Popen", OSError(12, "no room"), "data.shards._start_encoder", (), DataError),
-    ("sublayer.data.corpora.read_hub", DataError("no"),
+    ("sublayer.data.corpora.HubSet.documents", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
     ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
      "cli.predict._write_answers",

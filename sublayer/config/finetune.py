@@ -13,7 +13,6 @@ from sublayer.config.layers import (
     Layer,
     find_source,
     override_layer,
-    read_layers,
     shipped_recipes,
 )
 from sublayer.config.load import SEEN_AS, LoadedRecipe, load_layers, read_start
@@ -230,7 +229,7 @@ def load_finetune(
         positions = _last_position(source.recipe.model, source.recipe.data.context)
     elif is_recipe(source):
         # How long it pre-trains is left out: a task is trained on by its number of examples.
-        for layer in read_layers(find_source(source)):
+        for layer in find_source(source).read_layers():
             values = {key: value for key, value in layer.values.items() if key not in _OF_LENGTH}
             base.append(replace(layer, values=values))
     else:
@@ -313,7 +312,7 @@ def kind_of(source: str | LoadedRecipe) -> str:
     if isinstance(source, LoadedRecipe):
         return source.recipe.model.kind
     if is_recipe(source):
-        layers = read_layers(find_source(source))
+        layers = find_source(source).read_layers()
         kinds = [layer.values["model.kind"] for layer in layers if "model.kind" in layer.values]
         return kinds[-1] if kinds else ModelConfig().kind
     if (start := read_start(source)) is None:

@@ -284,6 +284,39 @@ class RecipeSource:
     run: Path | None = None
     """The folder that was named, where one was."""
 
+    def read_layers(self) -> list[Layer]:
+        """Read a recipe and those that it extends, the base first.
+
+        Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
+        circle.
+        """
+        layers: list[Layer] = []
+        seen: list[Path] = []
+        next_source: RecipeSource | None = self
+        while next_source:
+            origin, path = next_source.origin, resolved(next_source.path)
+            if path in seen:
+                raise ConfigError(
+                    f"extends = {show(next_source.name)} forms a circle of recipes ({self.origin})"
+                )
+            seen.append(path)
+            table = read_toml(next_source.path)
+            layer = layer_of(table, origin)
+            if next_source is not self:
+                # Title, source and cost of a recipe are not true of those that extend it.
+                fields = {key: value for key, value in layer.values.items() if "." in key}
+                layer = replace(layer, values=fields)
+            layers.insert(0, layer)
+            base = table.get("extends")
+            if base is not None and not isinstance(base, str):
+                raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({origin})")
+            try:
+                folder = next_source.path.parent
+                next_source = None if base is None else find_source(base, folder)
+            except ConfigError as error:
+                raise ConfigError(f"extends: {error} ({origin})") from None
+        return layers
+
 
 def shipped_recipes() -> tuple[str, ...]:
     """Return the names of the recipes that come with the package, sorted."""
@@ -318,40 +351,6 @@ def find_source(source: str, folder: Path = Path()) -> RecipeSource:
     if near := nearest(source, shipped_recipes()):
         hint = f"did you mean {near}?"
     raise ConfigError(f"{show(source)} is not a recipe, a .toml file or a run: {hint}")
-
-
-def read_layers(source: RecipeSource) -> list[Layer]:
-    """Read a recipe and those that it extends, the base first.
-
-    Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
-    circle.
-    """
-    layers: list[Layer] = []
-    seen: list[Path] = []
-    next_source: RecipeSource | None = source
-    while next_source:
-        origin, path = next_source.origin, resolved(next_source.path)
-        if path in seen:
-            raise ConfigError(
-                f"extends = {show(next_source.name)} forms a circle of recipes ({source.origin})"
-            )
-        seen.append(path)
-        table = read_toml(next_source.path)
-        layer = layer_of(table, origin)
-        if next_source is not source:
-            # Title, source and cost of a recipe are not true of those that extend it.
-            fields = {key: value for key, value in layer.values.items() if "." in key}
-            layer = replace(layer, values=fields)
-        layers.insert(0, layer)
-        base = table.get("extends")
-        if base is not None and not isinstance(base, str):
-            raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({origin})")
-        try:
-            folder = next_source.path.parent
-            next_source = None if base is None else find_source(base, folder)
-        except ConfigError as error:
-            raise ConfigError(f"extends: {error} ({origin})") from None
-    return layers
 
 
 def read_toml(path: Path) -> dict[str, Any]:

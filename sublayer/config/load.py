@@ -26,7 +26,6 @@ from sublayer.config.layers import (
     layer_of,
     merge,
     override_layer,
-    read_layers,
     read_toml,
     where,
 )
@@ -532,7 +531,7 @@ def load_recipe(
     ConfigError, in one line, for the first thing that has no meaning or no effect.
     """
     recipe_source = find_source(fspath(source))
-    layers = read_layers(recipe_source)
+    layers = recipe_source.read_layers()
     if overrides:
         layers.append(override_layer(overrides, origin))
     return replace(load_layers(layers, recipe_source.name), run=recipe_source.run)

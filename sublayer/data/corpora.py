@@ -36,7 +36,6 @@ from sublayer.data.text.documents import (
     encoded,
     read_documents,
     read_files,
-    read_hub,
     sniffed_kind,
 )
 from sublayer.data.text.files import (
@@ -53,7 +52,6 @@ from sublayer.files.cache_folder import (
     Download,
     content_key,
     corpus_folders,
-    fetch,
     replacing,
     unzip,
 )
@@ -167,7 +165,7 @@ def fetched(name: str, cache: Path, *, field: str) -> Sequence[Document]:
         target = cache / "corpora" / download.url.rpartition("/")[2]
         if not target.is_file():
             try:
-                fetch(download, target)
+                download.fetch(target)
             except DataError as error:
                 instead = f"give another text, {field} = PATH"
                 if field == "data.watch":
@@ -410,9 +408,9 @@ class PublishedRecords:
             training = self._read(name, rest, cache, reading)
         else:
             try:
-                training = read_hub(self.hub, cache, reading, in_runs=self.are_sentences)
+                training = self.hub.documents(cache, reading, in_runs=self.are_sentences)
                 if self.held_out is not None:
-                    held_out = read_hub(replace(self.hub, split=self.held_out), cache, reading)
+                    held_out = replace(self.hub, split=self.held_out).documents(cache, reading)
             except DataError as error:
                 raise DataError(
                     f"data.corpus = {self.name}: {error}; or put the published files into "
@@ -448,7 +446,7 @@ class PublishedRecords:
 
 def _downloaded(download: Download, target: Path, wanted: str) -> Path:
     try:
-        return fetch(download, target)
+        return download.fetch(target)
     except DataError as error:
         folder = os.environ.get("SUBLAYER_DATA") or target.parent
         raise DataError(f"{error}: fetch it elsewhere and put {wanted} into {folder}") from error

@@ -23,7 +23,6 @@ from sublayer.data.sentence_pairs import (
     pairs_of_sentences,
 )
 from sublayer.data.store import Split
-from sublayer.data.tokenizers.base import check_masking
 from sublayer.data.translation_batches import BatchRule
 
 Unit = Literal["token", "word", "ngram"]
@@ -386,7 +385,7 @@ class PairBatches:
     def __init__(
         self, split: Split, settings: PairSettings, *, context: int, batch_sequences: int, seed: int
     ) -> None:
-        check_masking(split.tokenizer, f"the tokenizer of {' and '.join(split.sources)}")
+        split.tokenizer.check_masking(f"the tokenizer of {' and '.join(split.sources)}")
         pad_id = split.tokenizer.pad_id
         assert pad_id is not None, "a checked vocabulary has padding"
         self.split = split

@@ -197,6 +197,58 @@ class PairSource:
     is_filtered: bool = False
     """True where the filters of training are its own too, since it is a part of the same files."""
 
+    def pack(self, sides: "Sides", cache: Path, limits: "Limits | None" = None) -> Records:
+        """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
+
+        A document of the pack is four lines: words of source and target, and both original lines
+        (``PairText``). Without ``limits`` pairs with an empty side stay, as all pairs of a scored
+        set count. Dropped pairs are counted, and reported on standard error.
+
+        Raises DataError where a file cannot be read, or no pair is left; ConfigError where the
+        rules of a language are not installed.
+        """
+        key = content_key(VERSION, self.identity, [side.content() for side in sides], limits)
+        path = cache / "pairs" / key
+        notes_path = path.with_name(f"{key}.notes.json")
+        notes: list[str] = []
+        read = partial(self._documents, sides, limits, notes)
+        records = open_pack(path, [(self.name, read)], keeps_blank=True)
+        if notes:
+            with replacing(notes_path) as file:
+                file.write(json.dumps(notes).encode())
+        elif notes_path.is_file():
+            notes = read_json(notes_path, DataError)
+        for line in notes:
+            note(line)
+        if not records:
+            raise DataError(f"{self.name} has no pair of texts: name another file")
+        return records
+
+    def _documents(
+        self, sides: "Sides", limits: "Limits | None", notes: list[str]
+    ) -> Iterator[RawDocument]:
+        dropped: Counter[str] = Counter()
+        n_left = n_taken = 0
+        for line, *texts in self.read():
+            source_words, target_words = (
+                rules.words(text) for rules, text in zip(sides, texts, strict=True)
+            )
+            if limits is not None and (reason := refused_pair(source_words, target_words, limits)):
+                dropped[reason] += 1
+                continue
+            n_left += 1
+            if self.takes(n_left):
+                n_taken += 1
+                lines = (" ".join(source_words), " ".join(target_words), *texts)
+                yield line, "\n".join(lines).encode()
+        for reason, n_dropped in dropped.most_common():
+            notes.append(f"{self.name}: {count(n_dropped, 'pair')} {reason} left out")
+        if self.count not in (None, n_taken):
+            notes.append(
+                f"{self.name}: {count(n_taken, 'pair')}, where its papers have {self.count:,}"
+            )
+        notes += self.notes
+
 
 def find_corpus(name: str, split: SplitName, source: str, target: str, cache: Path) -> PairSource:
     """Find a split's files in folder ``name`` of SUBLAYER_DATA or of the cache's corpora.
@@ -432,62 +484,6 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
     }
     read = partial(read_unchanged, [file], readers[kind])
     return PairSource(path, (kind, file.digest(), *fields), read, notes=notes)
-
-
-def pack_pairs(
-    source: PairSource, sides: Sides, cache: Path, limits: Limits | None = None
-) -> Records:
-    """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
-
-    A document of the pack is four lines: words of source and target, and both original lines
-    (``PairText``). Without ``limits`` pairs with an empty side stay, as all pairs of a scored set
-    count. Dropped pairs are counted, and reported on standard error.
-
-    Raises DataError where a file cannot be read, or no pair is left; ConfigError where the rules of
-    a language are not installed.
-    """
-    key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
-    path = cache / "pairs" / key
-    notes_path = path.with_name(f"{key}.notes.json")
-    notes: list[str] = []
-    read = partial(_documents, source, sides, limits, notes)
-    records = open_pack(path, [(source.name, read)], keeps_blank=True)
-    if notes:
-        with replacing(notes_path) as file:
-            file.write(json.dumps(notes).encode())
-    elif notes_path.is_file():
-        notes = read_json(notes_path, DataError)
-    for line in notes:
-        note(line)
-    if not records:
-        raise DataError(f"{source.name} has no pair of texts: name another file")
-    return records
-
-
-def _documents(
-    source: PairSource, sides: Sides, limits: Limits | None, notes: list[str]
-) -> Iterator[RawDocument]:
-    dropped: Counter[str] = Counter()
-    n_left = n_taken = 0
-    for line, *texts in source.read():
-        source_words, target_words = (
-            rules.words(text) for rules, text in zip(sides, texts, strict=True)
-        )
-        if limits is not None and (reason := refused_pair(source_words, target_words, limits)):
-            dropped[reason] += 1
-            continue
-        n_left += 1
-        if source.takes(n_left):
-            n_taken += 1
-            lines = (" ".join(source_words), " ".join(target_words), *texts)
-            yield line, "\n".join(lines).encode()
-    for reason, n_dropped in dropped.most_common():
-        notes.append(f"{source.name}: {count(n_dropped, 'pair')} {reason} left out")
-    if source.count not in (None, n_taken):
-        notes.append(
-            f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}"
-        )
-    notes += source.notes
 
 
 class PairText(NamedTuple):

@@ -28,7 +28,7 @@ from sublayer.config.data import (
 )
 from sublayer.counts import count
 from sublayer.data.corpora import Source, fetched, find_sources, read_watched
-from sublayer.data.parallel import find_pairs, pack_pairs, read_pairs, sides_of
+from sublayer.data.parallel import find_pairs, read_pairs, sides_of
 from sublayer.data.shards import VERSION, note_unfinished, write_store
 from sublayer.data.store import Split, read_store
 from sublayer.data.text.documents import Document, Reading, Records, identity_of, read_documents
@@ -184,7 +184,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
             # All pairs of a scored set count.
             is_filtered = split == "train" or pairs.is_filtered
             limits = (config.max_words, config.max_words_ratio) if is_filtered else None
-            records = pack_pairs(pairs, sides_of(config), cache, limits)
+            records = pairs.pack(sides_of(config), cache, limits)
             if split == "train":
                 train = Source(pairs.name, records)
             else:

@@ -97,28 +97,26 @@ class Pairs(NamedTuple):
         """Tokens of B [P]."""
         return self.b_stop - self.b_start
 
+    def trimmed_lengths(self, budget: int) -> tuple[Ints, Ints]:
+        """Compute the lengths of A and B, [P] each, after tokens are dropped from the longer one.
 
-def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
-    """Compute the lengths of A and B, [P] each, after tokens are dropped from the longer one.
+        Tokens are dropped one at a time, from B at equal lengths, until ``budget`` tokens of both
+        remain. Source: Lan et al. 2020, as released; without its loop.
+        """
+        half = budget // 2
+        # Each gets half, A the odd token, plus the other's unused tokens.
+        a_limit = np.maximum(budget - half, budget - self.b_length)
+        b_limit = np.maximum(half, budget - self.a_length)
+        a_length = np.minimum(self.a_length, a_limit)
+        b_length = np.minimum(self.b_length, b_limit)
+        return a_length, b_length
 
-    Tokens are dropped one at a time, from B at equal lengths, until ``budget`` tokens of both
-    remain. Source: Lan et al. 2020, as released; without its loop.
-    """
-    half = budget // 2
-    # Each gets half, A the odd token, plus the other's unused tokens.
-    a_limit = np.maximum(budget - half, budget - pairs.b_length)
-    b_limit = np.maximum(half, budget - pairs.a_length)
-    a_length = np.minimum(pairs.a_length, a_limit)
-    b_length = np.minimum(pairs.b_length, b_limit)
-    return a_length, b_length
-
-
-def trim(pairs: Pairs, a_length: Ints, b_length: Ints, bits: Bits) -> Pairs:
-    """Trim segments to lengths [P], each token from the front or the back by a coin."""
-    # Dropped tokens from the front.
-    a_start = pairs.a_start + binomial(fork(bits, Drawn.TRIM_A), pairs.a_length - a_length)
-    b_start = pairs.b_start + binomial(fork(bits, Drawn.TRIM_B), pairs.b_length - b_length)
-    return Pairs(a_start, a_start + a_length, b_start, b_start + b_length, pairs.label)
+    def trim(self, a_length: Ints, b_length: Ints, bits: Bits) -> "Pairs":
+        """Trim segments to lengths [P], each token from the front or the back by a coin."""
+        # Dropped tokens from the front.
+        a_start = self.a_start + binomial(fork(bits, Drawn.TRIM_A), self.a_length - a_length)
+        b_start = self.b_start + binomial(fork(bits, Drawn.TRIM_B), self.b_length - b_length)
+        return Pairs(a_start, a_start + a_length, b_start, b_start + b_length, self.label)
 
 
 class Corpus(NamedTuple):
@@ -138,6 +136,147 @@ class Corpus(NamedTuple):
     def n_documents(self) -> int:
         """Number of documents."""
         return len(self.firsts) - 1
+
+    def chunks(self, start: int, stop: int, document_bits: Bits, rule: PairRule) -> "Chunks":
+        """Divide documents ``start`` to ``stop`` into chunks, and each chunk into A and B.
+
+        Sentences are taken until the target is reached. A has the first of them and a uniform
+        number of the others, B the last at least. ``document_bits`` [N] are the seeds of all
+        documents, of which a sentence's are forked: the chunks of a document depend on no other.
+
+        Source: Devlin et al. 2019, as released: where B comes from elsewhere (``nsp``), the chunk's
+        B sentences are put back, and begin the next chunk.
+        """
+        document_firsts = self.firsts[start : stop + 1]
+        first_sentence = int(document_firsts[0])
+        # All below are of each sentence [S]: a chunk may begin with any.
+        documents = np.repeat(np.arange(start, stop), np.diff(document_firsts))
+        numbers = np.arange(first_sentence, document_firsts[-1]) - self.firsts[documents]
+        bits = fork(document_bits[documents], numbers)
+        is_shared = rule.target_per == "document"
+        drawn = uniform(
+            fork(fork(document_bits[documents], 0) if is_shared else bits, Drawn.TARGET)
+        )
+        is_short = drawn < rule.p_short
+        targets = np.full(len(drawn), rule.budget)
+        # Below p_short, a uniform number divided by p_short is uniform again.
+        beyond_2 = drawn[is_short] / rule.p_short * (rule.budget - 1)
+        targets[is_short] = 2 + beyond_2.astype(np.int64)
+        cuts = uniform(fork(bits, Drawn.CUT))
+        is_put_back = coins(bits) if rule.task == "nsp" else np.zeros(len(bits), dtype=np.bool_)
+        # Memory views: array elements are several times slower in a Python loop.
+        edges, target_of, cut_of, puts_back = (
+            array.data for array in (self.starts, targets, cuts, is_put_back)
+        )
+        chunk_firsts: list[int] = []
+        chunk_stops: list[int] = []
+        for document_start, document_end in pairwise(document_firsts.tolist()):
+            first = document_start
+            while first < document_end:
+                index = first - first_sentence
+                target = target_of[index]
+                # A sentence has at least one token: at most ``target`` sentences are needed.
+                limit = min(document_end, first + target)
+                full = edges[first] + target
+                past = bisect_left(edges, full, first + 1, limit)
+                chunk_firsts.append(first)
+                chunk_stops.append(past)
+                # Where B is put back, the next chunk begins with it.
+                n_kept = 1 + int(cut_of[index] * (past - first - 1))
+                first = first + n_kept if puts_back[index] else past
+        # From here on they are of each chunk [P].
+        firsts = np.array(chunk_firsts, dtype=np.int64)
+        stops = np.array(chunk_stops, dtype=np.int64)
+        chosen = firsts - first_sentence
+        n_more_in_a = (cuts[chosen] * (stops - firsts - 1)).astype(np.int64)
+        return Chunks(
+            first=firsts,
+            middle=firsts + 1 + n_more_in_a,
+            stop=stops,
+            target=targets[chosen],
+            document=documents[chosen],
+            bits=bits[chosen],
+        )
+
+    def pairs(self, chunks: "Chunks", rule: PairRule) -> Pairs:
+        """Make a pair of each chunk, where the rule has one."""
+        # All are of each pair [P].
+        n_sentences = chunks.stop - chunks.first
+        is_alone = n_sentences == 1
+        if rule.alone == "drop":
+            chunks = chunks.where(~is_alone)
+            is_alone = is_alone[~is_alone]
+        if rule.task == "none":
+            is_turned = np.zeros_like(is_alone)
+            label = np.full(len(is_alone), UNLABELLED, dtype=np.int8)
+        else:
+            is_turned = coins(chunks.bits) & ~is_alone
+            label = np.where(is_alone, UNLABELLED, is_turned).astype(np.int8)
+        a_stop = self.starts[chunks.middle]
+        pairs = Pairs(
+            a_start=self.starts[chunks.first],
+            a_stop=a_stop,
+            # A copy: negatives are written into it.
+            b_start=a_stop.copy(),
+            b_stop=self.starts[chunks.stop],
+            label=label,
+        )
+        if rule.task == "sop":
+            pairs = Pairs(
+                a_start=np.where(is_turned, pairs.b_start, pairs.a_start),
+                a_stop=np.where(is_turned, pairs.b_stop, pairs.a_stop),
+                b_start=np.where(is_turned, pairs.a_start, pairs.b_start),
+                b_stop=np.where(is_turned, pairs.a_stop, pairs.b_stop),
+                label=label,
+            )
+        is_negative = is_turned & (rule.task == "nsp") | is_alone & (rule.alone == "negative")
+        # The B of a negative pair is full sentences, up to the target with A, at least one. All are
+        # of each negative pair.
+        negatives = chunks.where(is_negative)
+        starts = self.starts
+        a_length = starts[negatives.middle] - starts[negatives.first]
+        needed = np.maximum(negatives.target - a_length, 1)
+        sentence_bits = fork(negatives.bits, Drawn.SENTENCE)
+        if self.n_documents > 1:
+            others = below(fork(negatives.bits, Drawn.DOCUMENT), self.n_documents - 1)
+            # A's document is skipped: all others are equally likely.
+            others += others >= negatives.document
+            begin, limit = self.firsts[others], self.firsts[others + 1]
+            first = begin + below(sentence_bits, limit - begin)
+        else:
+            first, limit = self._in_the_same_document(negatives, sentence_bits, rule.max_len)
+        b_start = starts[first]
+        stop = np.minimum(np.searchsorted(starts, b_start + needed), limit)
+        pairs.b_start[is_negative] = b_start
+        pairs.b_stop[is_negative] = starts[stop]
+        pairs.label[is_negative] = np.where(stop > first, OUT_OF_ORDER, UNLABELLED)
+        return pairs.trim(*pairs.trimmed_lengths(rule.budget), chunks.bits)
+
+    def _in_the_same_document(
+        self, chunks: "Chunks", bits: Bits, distance: int
+    ) -> tuple[Ints, Ints]:
+        """Draw the first sentence of each B; return it and where B must end.
+
+        It is at least ``distance`` tokens from A or, if impossible, not adjacent. Without such a
+        sentence, both are the end of the text.
+        """
+        a_start, a_stop = self.starts[chunks.first], self.starts[chunks.middle]
+
+        def away(distances: Ints | int) -> tuple[Ints, Ints]:
+            """Count the sentences that far before A; find the first that far after."""
+            before = np.searchsorted(self.starts, a_start - distances, side="right") - 1
+            after = np.searchsorted(self.starts, a_stop + distances)
+            # Negative where A is that near the begin of the text, and beyond the last near its end.
+            return np.maximum(before, 0), np.minimum(after, self.n_sentences)
+
+        before, after = away(distance)
+        has_none = before + self.n_sentences == after
+        before, after = away(np.where(has_none, 1, distance))
+        # One of them all: those before A, then those after it.
+        drawn = below(bits, before + self.n_sentences - after)
+        is_before = drawn < before
+        first = np.where(is_before, drawn, drawn - before + after)
+        return first, np.where(is_before, before, self.n_sentences)
 
 
 class Chunks(NamedTuple):
@@ -186,66 +325,6 @@ def _ascends_from_0(numbers: Ints) -> bool:
     return bool(numbers[0] == 0 and (steps > 0).all())
 
 
-def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: PairRule) -> Chunks:
-    """Divide documents ``start`` to ``stop`` into chunks, and each chunk into A and B.
-
-    Sentences are taken until the target is reached. A has the first of them and a uniform number of
-    the others, B the last at least. ``document_bits`` [N] are the seeds of all documents, of which
-    a sentence's are forked: the chunks of a document depend on no other.
-
-    Source: Devlin et al. 2019, as released: where B comes from elsewhere (``nsp``), the chunk's B
-    sentences are put back, and begin the next chunk.
-    """
-    document_firsts = corpus.firsts[start : stop + 1]
-    first_sentence = int(document_firsts[0])
-    # All below are of each sentence [S]: a chunk may begin with any.
-    documents = np.repeat(np.arange(start, stop), np.diff(document_firsts))
-    numbers = np.arange(first_sentence, document_firsts[-1]) - corpus.firsts[documents]
-    bits = fork(document_bits[documents], numbers)
-    is_shared = rule.target_per == "document"
-    drawn = uniform(fork(fork(document_bits[documents], 0) if is_shared else bits, Drawn.TARGET))
-    is_short = drawn < rule.p_short
-    targets = np.full(len(drawn), rule.budget)
-    # Below p_short, a uniform number divided by p_short is uniform again.
-    beyond_2 = drawn[is_short] / rule.p_short * (rule.budget - 1)
-    targets[is_short] = 2 + beyond_2.astype(np.int64)
-    cuts = uniform(fork(bits, Drawn.CUT))
-    is_put_back = coins(bits) if rule.task == "nsp" else np.zeros(len(bits), dtype=np.bool_)
-    # Memory views: array elements are several times slower in a Python loop.
-    edges, target_of, cut_of, puts_back = (
-        array.data for array in (corpus.starts, targets, cuts, is_put_back)
-    )
-    chunk_firsts: list[int] = []
-    chunk_stops: list[int] = []
-    for document_start, document_end in pairwise(document_firsts.tolist()):
-        first = document_start
-        while first < document_end:
-            index = first - first_sentence
-            target = target_of[index]
-            # A sentence has at least one token: at most ``target`` sentences are needed.
-            limit = min(document_end, first + target)
-            full = edges[first] + target
-            past = bisect_left(edges, full, first + 1, limit)
-            chunk_firsts.append(first)
-            chunk_stops.append(past)
-            # Where B is put back, the next chunk begins with it.
-            n_kept = 1 + int(cut_of[index] * (past - first - 1))
-            first = first + n_kept if puts_back[index] else past
-    # From here on they are of each chunk [P].
-    firsts = np.array(chunk_firsts, dtype=np.int64)
-    stops = np.array(chunk_stops, dtype=np.int64)
-    chosen = firsts - first_sentence
-    n_more_in_a = (cuts[chosen] * (stops - firsts - 1)).astype(np.int64)
-    return Chunks(
-        first=firsts,
-        middle=firsts + 1 + n_more_in_a,
-        stop=stops,
-        target=targets[chosen],
-        document=documents[chosen],
-        bits=bits[chosen],
-    )
-
-
 def coins(bits: Bits) -> Bools:
     """Flip a fair coin per chunk: swap, or another B."""
     return uniform(fork(bits, Drawn.COIN)) < 0.5
@@ -290,91 +369,10 @@ def make_pairs(
     # A document longer than a block repeats its boundary.
     bounds = np.unique([*np.searchsorted(corpus.firsts, firsts), corpus.n_documents])
     blocks = [
-        _pairs(corpus, chunks_of(corpus, start, stop, bits, rule), rule)
+        corpus.pairs(corpus.chunks(start, stop, bits, rule), rule)
         for start, stop in pairwise(bounds.tolist())
     ]
     return Pairs(*map(np.concatenate, zip(*blocks, strict=True)))
-
-
-def _pairs(corpus: Corpus, chunks: Chunks, rule: PairRule) -> Pairs:
-    # All are of each pair [P].
-    n_sentences = chunks.stop - chunks.first
-    is_alone = n_sentences == 1
-    if rule.alone == "drop":
-        chunks = chunks.where(~is_alone)
-        is_alone = is_alone[~is_alone]
-    if rule.task == "none":
-        is_turned = np.zeros_like(is_alone)
-        label = np.full(len(is_alone), UNLABELLED, dtype=np.int8)
-    else:
-        is_turned = coins(chunks.bits) & ~is_alone
-        label = np.where(is_alone, UNLABELLED, is_turned).astype(np.int8)
-    a_stop = corpus.starts[chunks.middle]
-    pairs = Pairs(
-        a_start=corpus.starts[chunks.first],
-        a_stop=a_stop,
-        # A copy: negatives are written into it.
-        b_start=a_stop.copy(),
-        b_stop=corpus.starts[chunks.stop],
-        label=label,
-    )
-    if rule.task == "sop":
-        pairs = Pairs(
-            a_start=np.where(is_turned, pairs.b_start, pairs.a_start),
-            a_stop=np.where(is_turned, pairs.b_stop, pairs.a_stop),
-            b_start=np.where(is_turned, pairs.a_start, pairs.b_start),
-            b_stop=np.where(is_turned, pairs.a_stop, pairs.b_stop),
-            label=label,
-        )
-    is_negative = is_turned & (rule.task == "nsp") | is_alone & (rule.alone == "negative")
-    # The B of a negative pair is full sentences, up to the target with A, at least one. All are of
-    # each negative pair.
-    negatives = chunks.where(is_negative)
-    starts = corpus.starts
-    a_length = starts[negatives.middle] - starts[negatives.first]
-    needed = np.maximum(negatives.target - a_length, 1)
-    sentence_bits = fork(negatives.bits, Drawn.SENTENCE)
-    if corpus.n_documents > 1:
-        others = below(fork(negatives.bits, Drawn.DOCUMENT), corpus.n_documents - 1)
-        # A's document is skipped: all others are equally likely.
-        others += others >= negatives.document
-        begin, limit = corpus.firsts[others], corpus.firsts[others + 1]
-        first = begin + below(sentence_bits, limit - begin)
-    else:
-        first, limit = _in_the_same_document(corpus, negatives, sentence_bits, rule.max_len)
-    b_start = starts[first]
-    stop = np.minimum(np.searchsorted(starts, b_start + needed), limit)
-    pairs.b_start[is_negative] = b_start
-    pairs.b_stop[is_negative] = starts[stop]
-    pairs.label[is_negative] = np.where(stop > first, OUT_OF_ORDER, UNLABELLED)
-    return trim(pairs, *trimmed_lengths(pairs, rule.budget), chunks.bits)
-
-
-def _in_the_same_document(
-    corpus: Corpus, chunks: Chunks, bits: Bits, distance: int
-) -> tuple[Ints, Ints]:
-    """Draw the first sentence of each B; return it and where B must end.
-
-    It is at least ``distance`` tokens from A or, if impossible, not adjacent. Without such a
-    sentence, both are the end of the text.
-    """
-    a_start, a_stop = corpus.starts[chunks.first], corpus.starts[chunks.middle]
-
-    def away(distances: Ints | int) -> tuple[Ints, Ints]:
-        """Count the sentences that far before A; find the first that far after."""
-        before = np.searchsorted(corpus.starts, a_start - distances, side="right") - 1
-        after = np.searchsorted(corpus.starts, a_stop + distances)
-        # Negative where A is that near the begin of the text, and beyond the last near its end.
-        return np.maximum(before, 0), np.minimum(after, corpus.n_sentences)
-
-    before, after = away(distance)
-    has_none = before + corpus.n_sentences == after
-    before, after = away(np.where(has_none, 1, distance))
-    # One of them all: those before A, then those after it.
-    drawn = below(bits, before + corpus.n_sentences - after)
-    is_before = drawn < before
-    first = np.where(is_before, drawn, drawn - before + after)
-    return first, np.where(is_before, before, corpus.n_sentences)
 
 
 def pairs_of_sentences(
@@ -423,4 +421,4 @@ def pairs_of_sentences(
     longest = budget - shorter + excess
     a_length = np.minimum(pairs.a_length, longest) - a_cut
     b_length = np.minimum(pairs.b_length, longest) - (excess - a_cut)
-    return trim(pairs, a_length, b_length, bits)
+    return pairs.trim(a_length, b_length, bits)

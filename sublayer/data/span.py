@@ -46,6 +46,26 @@ class Joined:
         """Count the tokens of all parts."""
         return int(self.bounds[-1])
 
+    def cut(self, length: int, boundaries: Boundaries) -> tuple[Ints, Ints]:
+        """Cut joined documents into pieces of ``length``, the last of which may be shorter.
+
+        Returns starts, among the joined documents, and lengths of pieces, ``[N]``. Where
+        ``boundaries`` are respected, documents are cut separately, and their last pieces may be
+        shorter. Pieces too short to corrupt are dropped.
+        """
+        bounds = self.bounds
+        if boundaries == "ignore":
+            bounds = bounds[[0, -1]]
+        n_tokens = np.diff(bounds)  # [P]
+        n_pieces = -(-n_tokens // length)  # [P]
+        owners = np.repeat(np.arange(len(n_tokens)), n_pieces)  # [N]
+        first_numbers = np.cumsum(n_pieces) - n_pieces  # [P]
+        numbers = np.arange(len(owners)) - first_numbers[owners]
+        begins = bounds[owners] + numbers * length
+        lengths = np.minimum(bounds[owners + 1] - begins, length)
+        is_long_enough = lengths >= SHORTEST
+        return begins[is_long_enough], lengths[is_long_enough]
+
 
 def whole_documents(split: Split) -> Joined:
     """Join all documents of a split in order."""
@@ -72,27 +92,6 @@ def shuffled_documents(split: Split, seed: int, epoch: int, chunk_tokens: int) -
     firsts = starts + offsets
     bounds = np.concatenate([[0], np.cumsum(lengths[order])])
     return Joined(firsts[order], bounds)
-
-
-def cut(joined: Joined, length: int, boundaries: Boundaries) -> tuple[Ints, Ints]:
-    """Cut joined documents into pieces of ``length``, the last of which may be shorter.
-
-    Returns starts, among the joined documents, and lengths of pieces, ``[N]``. Where ``boundaries``
-    are respected, documents are cut separately, and their last pieces may be shorter. Pieces too
-    short to corrupt are dropped.
-    """
-    bounds = joined.bounds
-    if boundaries == "ignore":
-        bounds = bounds[[0, -1]]
-    n_tokens = np.diff(bounds)  # [P]
-    n_pieces = -(-n_tokens // length)  # [P]
-    owners = np.repeat(np.arange(len(n_tokens)), n_pieces)  # [N]
-    first_numbers = np.cumsum(n_pieces) - n_pieces  # [P]
-    numbers = np.arange(len(owners)) - first_numbers[owners]
-    begins = bounds[owners] + numbers * length
-    lengths = np.minimum(bounds[owners + 1] - begins, length)
-    is_long_enough = lengths >= SHORTEST
-    return begins[is_long_enough], lengths[is_long_enough]
 
 
 Draw = Callable[[Bits, int, SpanObjective], Bools]
@@ -390,7 +389,7 @@ class EpochPieces:
 
     def _make_epoch(self, epoch: int) -> Pieces:
         joined = shuffled_documents(self.split, self._seed, epoch, self._chunk_tokens)
-        begins, lengths = cut(joined, self.rule.raw_length, self._boundaries)
+        begins, lengths = joined.cut(self.rule.raw_length, self._boundaries)
         if self._boundaries == "ignore":
             # Only the last may be shorter.
             is_whole = lengths == self.rule.raw_length
@@ -422,7 +421,7 @@ class ScoredPieces:
         self.rule = rule
         self._batch_sequences = batch_sequences
         joined = whole_documents(split)
-        begins, lengths = cut(joined, rule.raw_length, boundaries)
+        begins, lengths = joined.cut(rule.raw_length, boundaries)
         n_pieces = len(begins)
         if n_pieces == 0:
             raise DataError(

@@ -171,49 +171,48 @@ class Download:
     """True where another file than that of the checksum is taken, with a note: its publisher serves
     a newer one without saying so."""
 
+    def fetch(self, target: Path) -> Path:
+        """Download a file to ``target``, written atomically once verified; return it.
 
-def fetch(download: Download, target: Path) -> Path:
-    """Download a file to ``target``, written atomically once verified; return it.
+        Raises DataError without a network, for a file other than the published one, unless it may
+        differ, and where ``target`` cannot be written.
+        """
+        import http.client
+        import urllib.error
+        import urllib.request
 
-    Raises DataError without a network, for a file other than the published one, unless it may
-    differ, and where ``target`` cannot be written.
-    """
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    name = download.url.rpartition("/")[2]
-    try:
-        with (
-            stage(f"downloading {name}"),
-            urllib.request.urlopen(download.url, timeout=_TIMEOUT_S) as response,
-            replacing(target) as file,
-        ):
-            hash_ = hashlib.new(download.algorithm)
-            n_announced = int(response.headers.get("Content-Length") or 0)
-            n_bytes = download.n_bytes or n_announced or None
-            digest = _copy(response, file, hash_, f"downloading {name}", n_bytes)
-            if file.tell() < n_announced:
-                raise DataError(
-                    f"the download of {download.url} ended after {file.tell():,} of "
-                    f"{n_announced:,} bytes: try again"
-                )
-            if digest != download.checksum and not download.may_differ:
-                raise DataError(f"the download of {download.url} is damaged ({digest}): try again")
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        ConnectionError,
-        TimeoutError,
-    ) as error:
-        reason = getattr(error, "reason", error)
-        raise DataError(f"{name} cannot be downloaded from {download.url} ({reason})") from error
-    if digest != download.checksum:
-        note(
-            f"{download.url} is not the file whose {download.algorithm} is known, but one of "
-            f"{digest}: a newer one, or a mirror's"
-        )
-    return target
+        name = self.url.rpartition("/")[2]
+        try:
+            with (
+                stage(f"downloading {name}"),
+                urllib.request.urlopen(self.url, timeout=_TIMEOUT_S) as response,
+                replacing(target) as file,
+            ):
+                hash_ = hashlib.new(self.algorithm)
+                n_announced = int(response.headers.get("Content-Length") or 0)
+                n_bytes = self.n_bytes or n_announced or None
+                digest = _copy(response, file, hash_, f"downloading {name}", n_bytes)
+                if file.tell() < n_announced:
+                    raise DataError(
+                        f"the download of {self.url} ended after {file.tell():,} of "
+                        f"{n_announced:,} bytes: try again"
+                    )
+                if digest != self.checksum and not self.may_differ:
+                    raise DataError(f"the download of {self.url} is damaged ({digest}): try again")
+        except (
+            urllib.error.URLError,
+            http.client.HTTPException,
+            ConnectionError,
+            TimeoutError,
+        ) as error:
+            reason = getattr(error, "reason", error)
+            raise DataError(f"{name} cannot be downloaded from {self.url} ({reason})") from error
+        if digest != self.checksum:
+            note(
+                f"{self.url} is not the file whose {self.algorithm} is known, but one of "
+                f"{digest}: a newer one, or a mirror's"
+            )
+        return target
 
 
 def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:

@@ -156,6 +156,10 @@ class SavedState(Typed):
     pending_losses: list[Number]
     """Losses of the steps that no line of the metrics has averaged yet."""
 
+    def best_steps(self) -> set[int]:
+        """Return the steps of the best evaluations, whose checkpoints a resumed run needs."""
+        return {best.step for best in (self.best, *self.task_bests.values()) if best is not None}
+
 
 def checkpoint_path(root: Path, step: int) -> Path:
     """Return the folder of the checkpoint taken after ``step`` optimizer steps."""
@@ -268,11 +272,6 @@ def read_state(path: Path) -> SavedState:
         raise CheckpointError(f"{path / STATE} is missing") from None
 
 
-def best_steps(state: SavedState) -> set[int]:
-    """Return the steps of the best evaluations, whose checkpoints a resumed run needs."""
-    return {best.step for best in (state.best, *state.task_bests.values()) if best is not None}
-
-
 def newest_checkpoint(
     root: Path,
     report: Callable[[str], None],
@@ -291,7 +290,7 @@ def newest_checkpoint(
             state = read_state(path)
             if state.step != step:
                 raise CheckpointError(f"{path / STATE} is of step {state.step}")
-            for best_step in sorted(best_steps(state) - {step}):
+            for best_step in sorted(state.best_steps() - {step}):
                 verify_checkpoint(checkpoint_path(root, best_step))
             check(path, state)
         except (CheckpointError, OSError) as error:

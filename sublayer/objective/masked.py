@@ -38,7 +38,7 @@ from sublayer.data.prepare import Data, DividedTexts, prepare
 from sublayer.data.sentence_pairs import PairRule, make_pairs
 from sublayer.data.store import Split
 from sublayer.data.text.ranges import SPLITS
-from sublayer.data.tokenizers.base import Tokenizer, check_masking
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.translation_batches import BatchRule
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import (
@@ -214,7 +214,7 @@ def pair_settings(
             f"and data.tokenizer = {tokenizer.kind} has none: "
             "use token, or data.tokenizer = unigram or wordpiece"
         )
-    check_masking(tokenizer, f"the tokenizer, of kind {tokenizer.kind},")
+    tokenizer.check_masking(f"the tokenizer, of kind {tokenizer.kind},")
     pairs = PairRule(
         task=objective.sentence,
         max_len=context,

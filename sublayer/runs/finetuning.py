@@ -14,7 +14,7 @@ from sublayer.config.load import LoadedRecipe, find_recipe, read_run_recipe
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks
+from sublayer.data.tasks.batches import TaskSplit, of_tasks
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import write_items
 from sublayer.files.checkpoints import checkpoint_path
@@ -167,7 +167,7 @@ def _answers(
     assert model.task is not None, "the run was fine-tuned"
     rule = recipe_rule(recipe, split)
     answers, _ = answer_split(AskedSplit(model.model, split, rule, model.task, world))
-    return answers, describe_cuts(split, rule)
+    return answers, split.describe_cuts(rule)
 
 
 def finetune_seeds(

@@ -30,7 +30,7 @@ from sublayer.config.train import PREFIX, probe_folders
 from sublayer.counts import count
 from sublayer.data.prepare import Data, describe_marks
 from sublayer.data.store import Split
-from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, describe_cuts, of_tasks
+from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, of_tasks
 from sublayer.data.text.files import describe_files, list_files_left_out
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.translation_batches import side_lengths
@@ -179,7 +179,7 @@ class Session:
         yield from batches.notes()
         for split in data.splits()[1:]:
             if isinstance(batches, ExampleBatches):
-                yield from describe_cuts(of_tasks(split), batches.rule)
+                yield from of_tasks(split).describe_cuts(batches.rule)
             elif recipe.data.is_parallel:
                 n_long = int((side_lengths(split).max(1) > recipe.data.context).sum())
                 if n_long:

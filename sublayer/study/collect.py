@@ -14,7 +14,7 @@ from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.load import read_run_recipe
 from sublayer.counts import count
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks
+from sublayer.data.tasks.batches import TaskSplit, of_tasks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.items import Metric
 from sublayer.files.cache_folder import content_key
@@ -444,7 +444,7 @@ def keep_baselines(folder: Path, chain_plan: ChainPlan, runs: Runs) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(_baseline_scores(data), indent=1) + "\n")
         batches = example_batches(recipe, data.train)
-        for cut in describe_cuts(batches.split, batches.rule)[:1]:
+        for cut in batches.split.describe_cuts(batches.rule)[:1]:
             cuts[stage.name] = f"{stage.name}: {cut}."
     if files != chain_plan.baselines:
         keep_chain(folder, chain_plan.model_copy(update={"baselines": files, "cuts": cuts}))

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import Download, cache_folder, fetch
+from sublayer.files.cache_folder import Download, cache_folder
 from sublayer.files.lines import PACKED_TABLES, archived_name
 from sublayer.files.storage import new_folder, remove_abandoned
 from sublayer.system.stages import stage
@@ -292,7 +292,7 @@ class Release:
             with new_folder(folder) as unfinished:
                 for download in self.files:
                     name = download.url.rpartition("/")[2]
-                    path = fetch(download, unfinished / name)
+                    path = download.fetch(unfinished / name)
                     if name.endswith(_ARCHIVES):
                         _extract(path, self.keeps, unfinished)
                         path.unlink()

@@ -21,7 +21,6 @@ from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (
     STATE,
     SavedState,
-    best_steps,
     checkpoint_path,
     new_checkpoint,
     newest_checkpoint,
@@ -357,7 +356,7 @@ class Snapshots:
         for step in newest:
             # State that a resume requires.
             with suppress(CheckpointError):
-                to_keep |= best_steps(read_state(checkpoint_path(self.root, step)))
+                to_keep |= read_state(checkpoint_path(self.root, step)).best_steps()
         prune_checkpoints(self.root, to_keep)
 
     def set_aside_after(self, step: int) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from sublayer.api.tokenizing import find_tokenizer
 from sublayer.data.tokenizers import gpt1 as gpt1_module
-from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.gpt1 import (
     NEWLINE,
     Gpt1Tokenizer,
@@ -166,13 +165,13 @@ def test_a_file_keeps_its_rules_unless_others_are_named(tmp_path, tokenizer):
     tokenizer.save(tmp_path / "tokenizer.json")
     assert load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
     names = ("_start_", "_classify_")
-    with_names(tokenizer, names).save(tmp_path / "added.json")
+    tokenizer.with_names(names).save(tmp_path / "added.json")
     for name, expected in (("published", TINY), ("transformers", FAST)):
         for read in (load_tokenizer, find_tokenizer):
             loaded = read(tmp_path / "tokenizer.json", normalization=name)
             assert loaded.fingerprint == expected.fingerprint
         added = load_tokenizer(tmp_path / "added.json", normalization=name)
-        assert added.fingerprint == with_names(expected, names).fingerprint
+        assert added.fingerprint == expected.with_names(names).fingerprint
         assert vocabulary_of(added).ids == IDS
     train_tokenizer("bytes", ()).save(tmp_path / "tokenizer.json")
     with pytest.raises(ConfigError, match="data.normalization"):

@@ -23,7 +23,6 @@ from sublayer.data.sentence_pairs import (
     Pairs,
     make_pairs,
     pairs_of_sentences,
-    trimmed_lengths,
 )
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.translation_batches import BatchRule
@@ -187,7 +186,7 @@ def test_what_is_kept_is_what_dropping_from_the_longer_leaves(a, b, budget):
         is_a = a_left > b_left
         a_left, b_left = a_left - is_a, b_left - (not is_a)
     zero, one = np.zeros(1, dtype=np.int8), np.array([100])
-    lengths = trimmed_lengths(Pairs(zero, zero + a, one, one + b, zero), budget)
+    lengths = Pairs(zero, zero + a, one, one + b, zero).trimmed_lengths(budget)
     assert [length.item() for length in lengths] == [a_left, b_left]
 
 

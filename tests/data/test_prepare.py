@@ -285,7 +285,7 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
 def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(tmp_path, cache, monkeypatch):
     data_folder = tmp_path / "data"
     monkeypatch.setenv("SUBLAYER_DATA", str(data_folder))
-    monkeypatch.setattr(corpora, "read_hub", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
+    monkeypatch.setattr(corpora.HubSet, "documents", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
     # Without shards it is the hub's, whose held-out split validates with its first half.
     c4 = CORPORA["c4"](cache).published
     assert c4 == {"train": ["train", 1, 2, 3, 4], "valid": ["validation", 1], "test": [2, 3, 4]}

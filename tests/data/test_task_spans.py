@@ -22,7 +22,6 @@ from sublayer.data.tasks.spans import (
     cut_windows,
     encode_with_offsets,
     gold_places,
-    gold_tokens,
 )
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
@@ -117,7 +116,7 @@ def test_a_token_is_scored_where_its_poorer_side_has_most_context_and_an_answer_
     assert places == [(7, 11), (9, 9), (0, 0), (0, 0), (0, 0)]
     placed = encode_with_offsets(ByteTokenizer(), "aab ab")
     asked = [[Answer("ab", 4), Answer("aab", 0)], [Answer("ab")], [Answer("cd")], []]
-    found = [gold_tokens(placed, "aab ab", answers) for answers in asked]
+    found = [placed.gold_tokens("aab ab", answers) for answers in asked]
     assert found == [(4, 5), (1, 2), None, None]
 
 

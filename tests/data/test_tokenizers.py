@@ -21,7 +21,6 @@ from sublayer.data.tokenizers.base import (
     begins_any_word,
     begins_word,
     character_start,
-    with_names,
 )
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import (
@@ -123,7 +122,7 @@ def test_special_ids_stand_for_no_text_and_ids_beyond_the_vocabulary_lack_theirs
 
 
 def test_added_names_have_the_ids_behind_the_last(tmp_path, tokenizer):
-    extended = with_names(tokenizer, TRAVERSAL_NAMES)
+    extended = tokenizer.with_names(TRAVERSAL_NAMES)
     first = tokenizer.vocab_size
     added = range(first, first + 3)
     assert extended.vocab_size == len(extended.token_bytes) == first + 3
@@ -140,9 +139,9 @@ def test_added_names_have_the_ids_behind_the_last(tmp_path, tokenizer):
         assert extended.starts_word(np.array([*ids[:6], *added])).tolist() == starts
     extended.save(tmp_path / "tokenizer.json")
     assert load_tokenizer(tmp_path).fingerprint == extended.fingerprint
-    both = with_names(with_names(tokenizer, TRAVERSAL_NAMES[:2]), TRAVERSAL_NAMES)
+    both = tokenizer.with_names(TRAVERSAL_NAMES[:2]).with_names(TRAVERSAL_NAMES)
     assert both.added_ids == extended.added_ids
-    assert with_names(both, TRAVERSAL_NAMES) is both
+    assert both.with_names(TRAVERSAL_NAMES) is both
 
 
 @pytest.mark.parametrize("name, size", [

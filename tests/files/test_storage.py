@@ -19,7 +19,7 @@ from platformdirs import user_cache_path
 from sublayer.errors import DataError
 from sublayer.files import lines, parsing, storage
 from sublayer.files.arrays import read_description
-from sublayer.files.cache_folder import Download, cache_folder, fetch, file_digest, replacing, unzip
+from sublayer.files.cache_folder import Download, cache_folder, file_digest, replacing, unzip
 from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
 from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml
@@ -151,18 +151,18 @@ def test_a_file_is_fetched_whole_or_refused_unless_it_may_differ(site, tmp_path,
     target = tmp_path / "deep" / "file"
     for where, why in ((url, r"\(File not found\)"), ("http://127.0.0.1:1", ".*refused")):
         with pytest.raises(DataError, match=rf"^file.zip cannot be downloaded from {where}.*{why}"):
-            fetch(published(where), target)
+            published(where).fetch(target)
     for content in (CONTENT[:-1], b"another text!!\n" * 1000):
         (folder / "file.zip").write_bytes(content)
         with pytest.raises(DataError, match=r"the download of http.*zip is damaged .*try again"):
-            fetch(published(url), target)
+            published(url).fetch(target)
     assert not target.exists()
     (folder / "file.zip").write_bytes(CONTENT)
-    assert fetch(published(url), target) == target
+    assert published(url).fetch(target) == target
     assert target.read_bytes() == CONTENT
     (folder / "file.zip").write_bytes(b"newer")
     with shown_by(HeardStages(say_nothing, print)):
-        fetch(replace(published(url), n_bytes=None, may_differ=True), target)
+        replace(published(url), n_bytes=None, may_differ=True).fetch(target)
     assert target.read_bytes() == b"newer"
     assert f"{url}/file.zip is not the file whose sha256 is known" in capsys.readouterr().out
 
@@ -179,7 +179,7 @@ def test_a_download_that_is_cut_off_is_refused(tmp_path):
         thread.start()
         download = published(f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(DataError, match=r"ended after 4 of 10 bytes: try again"):
-            fetch(replace(download, n_bytes=None, may_differ=True), tmp_path / "file")
+            replace(download, n_bytes=None, may_differ=True).fetch(tmp_path / "file")
         server.shutdown()
         thread.join()
     assert not (tmp_path / "file").exists()

@@ -7,7 +7,6 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tasks.batches import Assembler, RowRule
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_marks
-from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.transformer import build
 from sublayer.objective.supervised.heads import answer_logits, text_states, unscaled
@@ -49,7 +48,7 @@ def model_for(name, task, **fields):
     rules = {"vocab_size": 270 if reads_traversals else 60, "sentinels": 4 * (name == "t5")}
     tokenizer = train_tokenizer(TOKENIZERS[name], TRAINING, **rules)
     if reads_traversals:
-        tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
+        tokenizer = tokenizer.with_names(TRAVERSAL_NAMES)
     model = build(resolve_model(config, vocab_size=tokenizer.vocab_size, context=CONTEXT), seed=5)
     spec = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)
     return TextModel(with_random_vectors(model, std=0.2), tokenizer, spec)

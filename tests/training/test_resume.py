@@ -24,7 +24,7 @@ from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import Frozen, InitConfig
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
-from sublayer.data.tokenizers.base import CharacterTokenizer, with_names
+from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
@@ -135,7 +135,7 @@ def test_a_label_head_is_kept_for_the_same_answers_alone(tmp_path):
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_new_tokens_have_rows_as_drawn_and_others_stay_at_their_ids(is_tied, tmp_path):
     vocabulary = CharacterTokenizer("abcdefg")
-    extended = with_names(vocabulary, TRAVERSAL_NAMES)
+    extended = vocabulary.with_names(TRAVERSAL_NAMES)
     n_known, n_ids = vocabulary.vocab_size, extended.vocab_size
     # Two rows beyond the vocabulary, as where it was padded: a new token takes its own there too.
     source = make_model(2, vocab_size=n_known + 2, tie_embeddings=is_tied)

@@ -333,32 +333,31 @@ class TaskSplit(Split):
         """Return the examples and tokens, for a record."""
         return {"examples": self.n_examples, "tokens": len(self.ids)}
 
+    def describe_cuts(self, rule: RowRule) -> list[str]:
+        """Return lines on truncated rows and targets of a split, if any."""
+        assembler = Assembler(self.encoded, rule)
+        notes = []
+        if assembler.n_cut:
+            n_rows = assembler.n_rows
+            notes.append(
+                f"{assembler.n_cut:,} of {count(n_rows, 'row')} ({assembler.n_cut / n_rows:.0%}) "
+                f"of the {self.name} part, longer than data.context = {rule.context}, cut to it: "
+                f"{assembler.share_read:.0%} of their tokens are read"
+            )
+        if assembler.n_cut_targets:
+            longest = assembler.longest_target
+            notes.append(
+                f"{count(assembler.n_cut_targets, 'target')} of the {self.name} part, longer than "
+                f"objective.target_length = {rule.target_length}, cut to it: no such answer can be "
+                f"written whole; objective.target_length={longest} has room for all"
+            )
+        return notes
+
 
 def of_tasks(split: Split) -> TaskSplit:
     """Narrow a split to a ``TaskSplit``."""
     assert isinstance(split, TaskSplit), "the objective reads tasks"
     return split
-
-
-def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
-    """Return lines on truncated rows and targets of a split, if any."""
-    assembler = Assembler(split.encoded, rule)
-    notes = []
-    if assembler.n_cut:
-        n_rows = assembler.n_rows
-        notes.append(
-            f"{assembler.n_cut:,} of {count(n_rows, 'row')} ({assembler.n_cut / n_rows:.0%}) of "
-            f"the {split.name} part, longer than data.context = {rule.context}, cut to it: "
-            f"{assembler.share_read:.0%} of their tokens are read"
-        )
-    if assembler.n_cut_targets:
-        longest = assembler.longest_target
-        notes.append(
-            f"{count(assembler.n_cut_targets, 'target')} of the {split.name} part, longer than "
-            f"objective.target_length = {rule.target_length}, cut to it: no such answer can be "
-            f"written whole; objective.target_length={longest} has room for all"
-        )
-    return notes
 
 
 Orders = Literal["given", "random", "both"]
@@ -488,7 +487,7 @@ class ExampleBatches:
             for part, size, share in zip(self.split.parts, self._sizes, self._shares, strict=True)
             if part.size_limit is not None and share < size
         ]
-        return windows + limits + describe_cuts(self.split, self.rule)
+        return windows + limits + self.split.describe_cuts(self.rule)
 
     def chosen(self, step: int) -> Ints:
         """Return the example numbers of a step's global batch, in order: ``[B]``.

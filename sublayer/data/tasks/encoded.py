@@ -15,7 +15,6 @@ from sublayer.data.tasks.spans import (
     cut_windows,
     encode_with_offsets,
     gold_places,
-    gold_tokens,
 )
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
@@ -369,7 +368,7 @@ def encode_passages(
             placed[passage] = encode_with_offsets(tokenizer, passage)
         tokens = placed[passage]
         with_place = [answer for answer in example.answers if answer.start is not None]
-        gold = gold_tokens(tokens, passage, with_place or example.answers)
+        gold = tokens.gold_tokens(passage, with_place or example.answers)
         if trains and example.answers and gold is None:
             continue
         assert row.first_tokens is not None, "a question is cut before its passage"

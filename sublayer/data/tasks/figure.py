@@ -17,7 +17,6 @@ from sublayer.data.tokenizers.base import (
     WrappedTokenizer,
     after_newline,
     decode_utf8,
-    with_names,
 )
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
@@ -135,7 +134,7 @@ def _draw(
             pairs = wording.pair_rows(example)
             texts = [text for row in pairs for text in (row.first, row.second or "")]
         tokenizer = WordTokens(texts, last=last)
-    tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
+    tokenizer = tokenizer.with_names(TRAVERSAL_NAMES)
     try:
         marks = find_marks(tokenizer, format_)
     except ConfigError as error:

@@ -33,7 +33,7 @@ from sublayer.data.tasks.encoded import (
     find_marks,
     joined,
 )
-from sublayer.data.tokenizers.base import Tokenizer, with_names
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import with_special_tokens
 from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import DataError
@@ -433,7 +433,7 @@ def prepare_tasks(
     if config.special_tokens is not None:
         tokenizer = with_special_tokens(tokenizer, config.special_tokens)
     if objective.format == "traversal":
-        tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
+        tokenizer = tokenizer.with_names(TRAVERSAL_NAMES)
     if config.task_names == (NAME,):
         _note_table(files[0], divisions[0], tokenizer, trains=trains)
     weights = config.tasks if isinstance(config.tasks, dict) else {}

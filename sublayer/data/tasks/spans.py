@@ -155,6 +155,20 @@ class PlacedTokens(NamedTuple):
         start += len(piece) - len(piece.lstrip())
         return slice(start, start + len(piece.strip()))
 
+    def gold_tokens(self, passage: str, answers: Sequence[Answer]) -> tuple[int, int] | None:
+        """Return the first and the last token of the first gold answer; None where there is none.
+
+        An answer without a position is taken at its first occurrence. Tokens that it covers in part
+        are included.
+        """
+        if not answers:
+            return None
+        answer = answers[0]
+        start = passage.find(answer.text) if answer.start is None else answer.start
+        if start < 0:
+            return None
+        return self.covering(start, start + len(answer.text))
+
 
 def encode_with_offsets(tokenizer: Tokenizer, text: str) -> PlacedTokens:
     """Encode a text as the tokenizer does, and place each token in it.
@@ -219,23 +233,6 @@ def best_windows(windows: Sequence[range]) -> Ints:
         best[places[is_better]] = number
         highest[places[is_better]] = scores[is_better]
     return best
-
-
-def gold_tokens(
-    placed: PlacedTokens, passage: str, answers: Sequence[Answer]
-) -> tuple[int, int] | None:
-    """Return the first and the last token of the first gold answer; None where there is none.
-
-    An answer without a position is taken at its first occurrence. Tokens that it covers in part are
-    included.
-    """
-    if not answers:
-        return None
-    answer = answers[0]
-    start = passage.find(answer.text) if answer.start is None else answer.start
-    if start < 0:
-        return None
-    return placed.covering(start, start + len(answer.text))
 
 
 def gold_places(window: range, gold: tuple[int, int] | None, offset: int) -> tuple[int, int]:

@@ -295,6 +295,23 @@ class HubSet:
             data_set = data_set.select_columns([field])
         return (Record(str(self), row, values) for row, values in enumerate(data_set, 1))
 
+    def documents(
+        self, cache: Path, reading: "Reading", *, in_runs: bool = False
+    ) -> "Sequence[Document]":
+        """Return the rows of a data set of the hub, which is fetched once.
+
+        ``in_runs`` joins rows that are sentences, 1,000 to a document. Raises DataError where it
+        cannot be fetched, or has no text in the field.
+        """
+        name = str(self)
+
+        def read() -> Iterator[RawDocument]:
+            rows = texts_of(self.records(reading.text_field), reading.text_field)
+            return row_runs(rows) if in_runs else rows
+
+        identity = (name, self.revision, reading.text_field, in_runs)
+        return cache_documents(name, [(name, read)], cache, *identity)
+
 
 def parse_hub(entry: str) -> HubSet:
     """Parse ``hub:owner/name`` or ``hub:owner/name:config@split``; raise DataError otherwise.
@@ -572,7 +589,7 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
             raise ConfigError(
                 f"data.documents = {rule} contradicts {entry}: each row of it is a document"
             )
-        return read_hub(parse_hub(entry), cache, reading)
+        return parse_hub(entry).documents(cache, reading)
     files = read_path(entry, cache, has_parquet=reading.has_parquet)
     if rule in _SUFFIXES and expanded(entry).is_dir():
         files = tuple(file for file in files if suffix_of(file.path) in _SUFFIXES[rule])
@@ -601,24 +618,6 @@ def read_files(
     identity = [[kind, file.digest()] for kind, file in zip(kinds, files, strict=True)]
     is_cleaned = reading.is_clean and "blank-line" in kinds
     return cache_documents(name, origins, cache, identity, reading.text_field, is_cleaned)
-
-
-def read_hub(
-    data_set: HubSet, cache: Path, reading: Reading, *, in_runs: bool = False
-) -> Sequence[Document]:
-    """Return the rows of a data set of the hub, which is fetched once.
-
-    ``in_runs`` joins rows that are sentences, 1,000 to a document. Raises DataError where it cannot
-    be fetched, or has no text in the field.
-    """
-    name = str(data_set)
-
-    def read() -> Iterator[RawDocument]:
-        rows = texts_of(data_set.records(reading.text_field), reading.text_field)
-        return row_runs(rows) if in_runs else rows
-
-    identity = (name, data_set.revision, reading.text_field, in_runs)
-    return cache_documents(name, [(name, read)], cache, *identity)
 
 
 def sniffed_kind(path: Path) -> str:

@@ -228,16 +228,20 @@ class Tokenizer(ABC):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, self.serialize())
 
+    def check_masking(self, name: str) -> None:
+        """Raise ConfigError, with ``name``, where tokens required for masking are missing."""
+        missing = [names[0] for key, names in SPECIAL_NAMES.items() if getattr(self, key) is None]
+        if missing:
+            raise ConfigError(
+                f"{name} has no {', no '.join(missing)}, which masked objectives need: "
+                "give a file with these tokens, or train data.tokenizer = unigram, "
+                "wordpiece or moses-bpe"
+            )
 
-def check_masking(tokenizer: Tokenizer, name: str) -> None:
-    """Raise ConfigError, with ``name``, where a vocabulary lacks tokens required for masking."""
-    missing = [names[0] for key, names in SPECIAL_NAMES.items() if getattr(tokenizer, key) is None]
-    if missing:
-        raise ConfigError(
-            f"{name} has no {', no '.join(missing)}, which masked objectives need: "
-            "give a file with these tokens, or train data.tokenizer = unigram, "
-            "wordpiece or moses-bpe"
-        )
+    def with_names(self, names: Sequence[str]) -> "Tokenizer":
+        """Return a vocabulary with an id for each name; this one where it has them all."""
+        missing = [name for name in names if name not in self.added_ids]
+        return ExtendedTokenizer(self, missing) if missing else self
 
 
 def is_unused(name: str) -> bool:
@@ -347,12 +351,6 @@ class ExtendedTokenizer(WrappedTokenizer):
         """Return the names and the vocabulary's content."""
         inner = self.vocabulary.content()
         return self._described(names=list(self.names), vocabulary=inner) | {"kind": "extended"}
-
-
-def with_names(vocabulary: Tokenizer, names: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary with an id for each name; the same vocabulary where it has them all."""
-    missing = [name for name in names if name not in vocabulary.added_ids]
-    return ExtendedTokenizer(vocabulary, missing) if missing else vocabulary
 
 
 Read = TypeVar("Read")

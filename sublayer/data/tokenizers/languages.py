@@ -155,6 +155,10 @@ class LanguageRules:
             lowers=self.lowers,
         )
 
+    def word_texts(self, lines: Iterable[str]) -> list[bytes]:
+        """Split lines into words by a language's rules; join the words of each by spaces."""
+        return [" ".join(self.words(line)).encode() for line in lines]
+
 
 KIND = "bilingual"
 
@@ -190,11 +194,11 @@ class BilingualTokenizer(WrappedTokenizer):
 
     def encode_source(self, lines: Iterable[str]) -> list[TokenIds]:
         """Encode lines of ordinary text in the first language."""
-        return self.encode_many(_word_texts(self.source, lines))
+        return self.encode_many(self.source.word_texts(lines))
 
     def encode_target(self, lines: Iterable[str]) -> list[TokenIds]:
         """Encode lines of ordinary text in the second language."""
-        return self.encode_targets(_word_texts(self.target, lines))
+        return self.encode_targets(self.target.word_texts(lines))
 
     def words(self, ids: Ids) -> list[str]:
         """Decode ids into words."""
@@ -211,8 +215,3 @@ class BilingualTokenizer(WrappedTokenizer):
             target=self.target.content(),
             vocabulary=self.vocabulary.content(),
         )
-
-
-def _word_texts(rules: LanguageRules, lines: Iterable[str]) -> list[bytes]:
-    """Split lines into words by a language's rules; join the words of each by spaces."""
-    return [" ".join(rules.words(line)).encode() for line in lines]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sublayer.config.load import find_recipe, read_run_recipe
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.batches import TaskPart, TaskSplit, describe_cuts, of_tasks
+from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.data.tasks.encoded import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
@@ -125,7 +125,7 @@ def answer_asked(request: Evaluation) -> tuple[TaskScoring, list[Prediction], fl
     scoring = asked_scoring(request, asked_spec(request))
     layout = scoring.layout(scoring.split)
     predictions, loss = answer_split(layout)
-    cuts = describe_cuts(scoring.split, layout.rule)
+    cuts = scoring.split.describe_cuts(layout.rule)
     return replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss
 
 
