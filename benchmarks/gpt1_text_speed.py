@@ -23,7 +23,6 @@ from sublayer.data.tokenizers.gpt1 import (
     mend,
     standardise,
     vocabulary_of,
-    with_normalization,
 )
 from sublayer.files.cache_folder import cache_folder
 
@@ -58,8 +57,8 @@ def main() -> None:
 def _contestants(vocabulary: Gpt1Vocabulary) -> dict[str, Encode]:
     from transformers import OpenAIGPTTokenizer
 
-    published = with_normalization(vocabulary, "published")
-    fast = with_normalization(vocabulary, "transformers")
+    published = vocabulary.with_normalization("published")
+    fast = vocabulary.with_normalization("transformers")
     merges: Any = list(vocabulary.merges)
     theirs = OpenAIGPTTokenizer(vocab=dict(vocabulary.ids), merges=merges)
     return {

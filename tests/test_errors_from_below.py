@@ -25,7 +25,7 @@ from sublayer.files.tensors import StoredTensors
 from sublayer.interop.foreign_config import Content
 from sublayer.runs import resume
 from sublayer.study.stage_recipes import find_keys
-from sublayer.suite.evaluate import _measured
+from sublayer.suite.evaluate import Work
 from sublayer.system.terminal import Stream
 from sublayer.tasks.predicting import write_answers
 from sublayer.tasks.records import Record
@@ -137,7 +137,7 @@ PATCHED = [
     ("subprocess.Popen", OSError(12, "no room"), "data.shards._start_encoder", (), DataError),
     ("sublayer.data.corpora.HubSet.documents", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
-    ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
+    ("sublayer.cli.predict.write_answers", KeyboardInterrupt("after 0 rows"),
      "cli.predict._write_answers",
      (Mock(is_written=False, **{"task.kind": "number"}),
       Having(notes=[], names=[], rows=[], choice_names=[]), "jsonl", None), Interrupted),
@@ -167,7 +167,7 @@ def test_a_suite_that_is_interrupted_or_trained_together_ends(monkeypatch):
     def measured(error, **options):
         measure = Having(title="b", score=failing(error), columns=())
         work = Having(candidates=[Having(name="a")], measures=[measure])
-        return _measured(work, (0, 0), None, **options)
+        return Work._measured(work, (0, 0), None, **options)
 
     with pytest.raises(Interrupted, match="interrupted while b of a"):
         measured(Interrupted("stopped"))

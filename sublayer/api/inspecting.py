@@ -74,7 +74,7 @@ def inspect_layers(
     """
     models = _models(runs, options, "layers")
     from sublayer.config.stacks import is_one_block
-    from sublayer.inspection.layer_change import LayerChange, draw_layers, flat
+    from sublayer.inspection.layer_change import LayerChange, draw_layers
     from sublayer.loading import find_model
     from sublayer.model.model_folder import read_config
     from sublayer.runs import inspections
@@ -89,7 +89,7 @@ def inspect_layers(
     def measure(run: Path, reading: "InspectedText") -> dict[str, Any]:
         about, of_run = inspections.inspect_layers(run, reading, beyond or 0)
         changes.append(of_run)
-        return {**about, "layers": list(map(flat, of_run))}
+        return {**about, "layers": [change.flat() for change in of_run]}
 
     results = _measured("layers", models, options, measure)
     _draw(options, lambda: draw_layers(dict(zip(_short_names(models), changes, strict=True))))

@@ -205,7 +205,7 @@ class Run(dict[str, Any]):
     def __repr__(self) -> str:
         if not self.is_finished:
             return f"{self.path} is not finished: continue it with sublayer.train(run, resume=True)"
-        from sublayer.objective.base import describe_watched, family_of
+        from sublayer.objective.base import family_of
 
         recipe, valid = self.recipe, self["valid"]
         family = family_of(recipe.objective)
@@ -230,7 +230,7 @@ class Run(dict[str, Any]):
                 f"valid: {family.describe(valid)} ({which} of the evaluations during "
                 f"training, at step {valid['step']:,})"
             )
-        lines += [f"watched: {line}" for line in describe_watched(family, valid)]
+        lines += [f"watched: {line}" for line in family.describe_watched(valid)]
         if "loss" in valid:
             lines += last_losses(self.metrics, valid["loss"])
         wrapped = [hanging(line, "", "  ") for line in lines]

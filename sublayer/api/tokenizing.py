@@ -272,7 +272,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
     Raises ConfigError for another tokenizer, or if a rule is named; DataError if ftfy or spaCy is
     missing, or the text is not UTF-8.
     """
-    from sublayer.data.tokenizers.gpt1 import count_differences, vocabulary_of
+    from sublayer.data.tokenizers.gpt1 import vocabulary_of
 
     if normalization is not None:
         raise ConfigError("--differences compares both text rules: leave --normalization out")
@@ -283,7 +283,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
             f"--differences needs a tokenizer of GPT-1's kind, but {source} has kind "
             f"{tokenizer.kind}: name another"
         )
-    by_rule, n_words, n_different, counts = count_differences(vocabulary, text)
+    by_rule, n_words, n_different, counts = vocabulary.count_differences(text)
     changes = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     results = {
         "bytes": len(text),

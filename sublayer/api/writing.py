@@ -540,7 +540,6 @@ def predict(
     ``top_p`` and ``seed``. Raises ConfigError for a model that answers no task, or another task
     than the rest, and DataError for any other row.
     """
-    from sublayer.objective.supervised.answering import predict_rows
 
     answerer = load_answerer(
         run,
@@ -552,7 +551,7 @@ def predict(
         dtype=dtype,
         **decoding,
     )
-    return predict_rows(answerer, rows)
+    return answerer.predict_rows(rows)
 
 
 def load_answerer(

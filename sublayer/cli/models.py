@@ -174,14 +174,14 @@ def _evaluate_suite(
         from sublayer.reporting.html import render_page
         from sublayer.reporting.tables import card_csv, card_sheet
         from sublayer.reporting.terminal import shown
-        from sublayer.suite.evaluate import check_suite, evaluate_suite
+        from sublayer.suite.evaluate import check_suite
         from sublayer.system.machine import choose_device
         from sublayer.training.world import leave_world
 
     chosen = choose_device(device)
     work = check_suite(suite, runs)
     try:
-        evaluated = evaluate_suite(work, chosen)
+        evaluated = work.evaluate(chosen)
     finally:
         leave_world()
     card, title = evaluated.scorecard(), work.suite.title

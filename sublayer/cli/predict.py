@@ -203,7 +203,6 @@ def _predict_file(
     Raises ConfigError if the answers cannot be written, DataError for a file without rows, in all
     processes, and TrainingError if one is lost.
     """
-    from sublayer.objective.supervised.answering import answer_rows
     from sublayer.system.machine import choose_device
     from sublayer.training.world import join_world, leave_world, naming_lost
 
@@ -221,7 +220,7 @@ def _predict_file(
             if world.is_main:
                 _write_answers(answerer, asked, kind, out)
             else:
-                for _ in answer_rows(answerer, asked.rows, asked.choice_names):
+                for _ in answerer.answer_rows(asked.rows, asked.choice_names):
                     pass
             world.wait()
     finally:
@@ -232,7 +231,6 @@ def _write_answers(
     answerer: "Answerer", asked: AskedFile, kind: FileKind, out: Path | None
 ) -> None:
     """Write all rows with their answers, and report unanswered ones."""
-    from sublayer.objective.supervised.answering import answer_rows
 
     for line in asked.notes:
         note(line)
@@ -249,7 +247,7 @@ def _write_answers(
 
     def answered() -> "Answered":
         nonlocal n_rows, n_outside, n_unanswered, first_unanswered
-        for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
+        for row, named in answerer.answer_rows(asked.rows, asked.choice_names, show):
             yield row, named
             n_rows += 1
             if not named.is_answered:
@@ -301,7 +299,6 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
     An empty line, or one with the wrong number of texts, gets an empty line and a warning. Raises
     DataError at a line that is not UTF-8, after answering those before.
     """
-    from sublayer.objective.supervised.answering import answer_rows
 
     n_lines = n_unanswered = 0
     problem: DataError | None = None
@@ -316,7 +313,7 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
                     break
                 rows.append(_row(answerer, text.removesuffix("\r"), number))
             answers = ""
-            for _, named in answer_rows(answerer, rows):
+            for _, named in answerer.answer_rows(rows):
                 n_unanswered += not named.is_answered
                 answers += f"{_written(named, as_json)}\n"
             write_result(answers)
@@ -334,16 +331,15 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
 
 def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow":
     """Read the texts of a line; none, with a warning, if it is empty or their number is wrong."""
-    from sublayer.objective.supervised.answering import given_row
 
     where = f"line {number}"
     is_one = len(answerer.task.fields) == 1 and answerer.task.kind != "choice"
     if line.strip():
         try:
-            return given_row(answerer, [line] if is_one else line.split("\t"), where)
+            return answerer.given_row([line] if is_one else line.split("\t"), where)
         except DataError as error:
             note(f"{error}, divided by tabs")
-    return given_row(answerer, None, where)
+    return answerer.given_row(None, where)
 
 
 def _written(named: NamedPrediction, as_json: bool) -> str:

@@ -46,16 +46,15 @@ class LayerChange:
         spread: Spread = getattr(self, quantity)
         return spread
 
-
-def flat(change: LayerChange) -> dict[str, Any]:
-    """Return a block's means by name, then the quartiles, as in JSON."""
-    means = {}
-    quartiles = {}
-    for name in QUANTITIES:
-        spread = change.spread(name)
-        means[name] = finite(spread.mean)
-        quartiles[f"{name}_quartiles"] = [finite(value) for value in spread.quartiles]
-    return {"layer": change.layer, "is_beyond": change.is_beyond, **means, **quartiles}
+    def flat(self) -> dict[str, Any]:
+        """Return a block's means by name, then the quartiles, as in JSON."""
+        means = {}
+        quartiles = {}
+        for name in QUANTITIES:
+            spread = self.spread(name)
+            means[name] = finite(spread.mean)
+            quartiles[f"{name}_quartiles"] = [finite(value) for value in spread.quartiles]
+        return {"layer": self.layer, "is_beyond": self.is_beyond, **means, **quartiles}
 
 
 def finite(value: float) -> float | None:

@@ -483,31 +483,29 @@ class Family(ABC):
     def _describe(self, scores: Scores) -> str:
         return f"loss {scores['loss']:.4f} nats"
 
+    def describe_watched(self, scores: Scores) -> list[str]:
+        """Describe the scores of watched texts in an evaluation, a line each.
 
-def describe_watched(family: Family, scores: Scores) -> list[str]:
-    """Describe the scores of watched texts in an evaluation, a line each.
+        Probes add a line.
+        """
+        by_text: dict[str, dict[str, Any]] = {}
+        for key, value in scores.items():
+            text, slash, name = key.rpartition("/")
+            if slash:
+                by_text.setdefault(text, {})[name] = value
+        probes = by_text.pop(PREFIX, {})
+        lines = [f"{text}: {self.describe(values)}" for text, values in by_text.items()]
+        asked = [f"{PROBES[name].title} {points(value)}" for name, value in probes.items()]
+        return [*lines, *([f"probes: {', '.join(asked)}"] if asked else [])]
 
-    Probes add a line.
-    """
-    by_text: dict[str, dict[str, Any]] = {}
-    for key, value in scores.items():
-        text, slash, name = key.rpartition("/")
-        if slash:
-            by_text.setdefault(text, {})[name] = value
-    probes = by_text.pop(PREFIX, {})
-    lines = [f"{text}: {family.describe(values)}" for text, values in by_text.items()]
-    asked = [f"{PROBES[name].title} {points(value)}" for name, value in probes.items()]
-    return [*lines, *([f"probes: {', '.join(asked)}"] if asked else [])]
+    def describe_valid(self, scores: Scores) -> str:
+        """Describe the scores of a run's evaluation: validation, or else watched texts.
 
-
-def describe_valid(family: Family, scores: Scores) -> str:
-    """Describe the scores of a run's evaluation: validation, or else watched texts.
-
-    Empty where nothing was evaluated.
-    """
-    if "loss" in scores:
-        return f"valid {family.describe(scores)}"
-    return "; ".join(describe_watched(family, scores))
+        Empty where nothing was evaluated.
+        """
+        if "loss" in scores:
+            return f"valid {self.describe(scores)}"
+        return "; ".join(self.describe_watched(scores))
 
 
 _CLASSES = {

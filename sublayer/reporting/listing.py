@@ -86,6 +86,27 @@ class ListingRow:
     problem: str = ""
     """Reason why it failed, or cannot be read."""
 
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of its row in a table."""
+        when = datetime.fromtimestamp(self.when).strftime("%Y-%m-%d %H:%M") if self.when else "?"
+        score = ""
+        if self.score is not None:
+            before, after, factor, decimals = _SCORES[self.score.name]
+            split = " (test)" if self.score.split == "test" else ""
+            score = f"{before}{self.score.value * factor:.{decimals}f}{after}{split}"
+        steps = "" if self.step is None else f"{self.step:,}"
+        if self.kind == "comparison":
+            score = "" if self.state == "finished" else self.state
+            steps = count(self.finished or 0, "run")
+            if self.planned is not None:
+                steps = f"{self.finished} of {count(self.planned, 'run')}"
+        elif self.step is not None and self.state != "finished" and self.steps is not None:
+            steps = f"{steps} of {self.steps:,}"
+        if self.state in ("damaged", "failed"):
+            score = self.state
+        time = "" if self.seconds is None else searchable(format_duration(self.seconds))
+        return (self.folder, when, score, steps, time)
+
 
 def find_rows(folders: Sequence[Path], *, with_arms: bool) -> list[ListingRow]:
     """Return a row for each run, comparison and imported model, the newest first.
@@ -317,7 +338,7 @@ def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
 def render_rows(rows: Sequence[ListingRow]) -> str:
     """Format rows, the first at the top: a line of columns, and below it details."""
     headings = ("folder", "when", "how good", "steps", "time")
-    cells = [_cells(row) for row in rows]
+    cells = [row.cells() for row in rows]
     widths = []
     for column in zip(headings, *cells, strict=True):
         longest = _LONGEST_FOLDER if column[0] == "folder" else max(map(len, column))
@@ -351,27 +372,6 @@ def render_rows(rows: Sequence[ListingRow]) -> str:
         if row.resume:
             lines.append(_command(row.resume))
     return "\n".join(lines)
-
-
-def _cells(row: ListingRow) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(row.when).strftime("%Y-%m-%d %H:%M") if row.when else "?"
-    score = ""
-    if row.score is not None:
-        before, after, factor, decimals = _SCORES[row.score.name]
-        split = " (test)" if row.score.split == "test" else ""
-        score = f"{before}{row.score.value * factor:.{decimals}f}{after}{split}"
-    steps = "" if row.step is None else f"{row.step:,}"
-    if row.kind == "comparison":
-        score = "" if row.state == "finished" else row.state
-        steps = count(row.finished or 0, "run")
-        if row.planned is not None:
-            steps = f"{row.finished} of {count(row.planned, 'run')}"
-    elif row.step is not None and row.state != "finished" and row.steps is not None:
-        steps = f"{steps} of {row.steps:,}"
-    if row.state in ("damaged", "failed"):
-        score = row.state
-    time = "" if row.seconds is None else searchable(format_duration(row.seconds))
-    return (row.folder, when, score, steps, time)
 
 
 def _command(command: str) -> str:

@@ -152,63 +152,62 @@ class _Compared:
     reached: SameQuality | None
     """Steps at equal quality; None if unknown."""
 
+    def probability(self) -> str:
+        """Write a probability with two decimals, never as 0 or 1, and its interval if it shows."""
+        better = self.analysis.superiority
+        shares = []
+        for value in () if better is None else (better.estimate, better.low, better.high):
+            if value is None:
+                break
+            text = f"<{NO_BREAK}0.01" if value < 0.01 else f"{value:.2f}"
+            shares.append(f">{NO_BREAK}0.99" if value > 0.99 else text)
+        estimate, *ends = shares or [DASH]
+        has_interval = len(ends) == 2 and {*shares} != {estimate}
+        return f"{estimate} ({' to '.join(ends)})" if has_interval else estimate
+
+    def won(self) -> str:
+        """Write the number of pairs of runs won, of all."""
+        better = self.analysis.superiority
+        return DASH if better is None else f"{better.share * better.n_pairs:g} of {better.n_pairs}"
+
+    def steps(self) -> str:
+        """Write the share of steps up to equal quality, and its interval if known."""
+        quality = self.reached
+        if quality is None:
+            return DASH
+        summary, n_runs = quality.summary("steps"), len(quality.seeds)
+        if quality.n_reached < n_runs:
+            some = f"reached in {quality.n_reached} of {n_runs} runs"
+            return f"{quality.arm}: {some if quality.n_reached else 'not reached'}"
+        assert summary.median is not None, "all runs reached it"
+        if any(seed.is_at_first for seed in quality.seeds):
+            return f"{quality.arm}: at most {percent(summary.median)}"
+        if summary.ratio is None:
+            return f"{quality.arm}: {percent(summary.median)}"
+        ends = _range(summary.ratio.low, summary.ratio.high, percent)
+        return f"{quality.arm}: {percent(summary.ratio.mean)} ({ends})"
+
+    def published_effect(self) -> str:
+        """Write the published effect, and whether it and 0 are inside the interval."""
+        published = self.analysis.published
+        if published is None:
+            return DASH
+        text = format_signed(published.effect, self.decimals)
+        if published.is_inside is None:
+            return text
+        effect, zero = (
+            "inside" if is_inside else "outside"
+            for is_inside in (published.is_inside, published.is_zero_inside)
+        )
+        return f"{text}: {effect} the interval, {'as 0 is' if effect == zero else f'0 {zero}'}"
+
 
 def _part(name: str) -> Callable[[_Compared], str]:
     return lambda it: format_plain(getattr(it.difference.parts, name, None), it.decimals + 1)
 
 
-def _probability(it: _Compared) -> str:
-    """Write a probability with two decimals, never as 0 or 1, and its interval if it shows."""
-    better = it.analysis.superiority
-    shares = []
-    for value in () if better is None else (better.estimate, better.low, better.high):
-        if value is None:
-            break
-        text = f"<{NO_BREAK}0.01" if value < 0.01 else f"{value:.2f}"
-        shares.append(f">{NO_BREAK}0.99" if value > 0.99 else text)
-    estimate, *ends = shares or [DASH]
-    has_interval = len(ends) == 2 and {*shares} != {estimate}
-    return f"{estimate} ({' to '.join(ends)})" if has_interval else estimate
-
-
-def _won(it: _Compared) -> str:
-    better = it.analysis.superiority
-    return DASH if better is None else f"{better.share * better.n_pairs:g} of {better.n_pairs}"
-
-
-def _steps(it: _Compared) -> str:
-    quality = it.reached
-    if quality is None:
-        return DASH
-    summary, n_runs = quality.summary("steps"), len(quality.seeds)
-    if quality.n_reached < n_runs:
-        some = f"reached in {quality.n_reached} of {n_runs} runs"
-        return f"{quality.arm}: {some if quality.n_reached else 'not reached'}"
-    assert summary.median is not None, "all runs reached it"
-    if any(seed.is_at_first for seed in quality.seeds):
-        return f"{quality.arm}: at most {percent(summary.median)}"
-    if summary.ratio is None:
-        return f"{quality.arm}: {percent(summary.median)}"
-    ends = _range(summary.ratio.low, summary.ratio.high, percent)
-    return f"{quality.arm}: {percent(summary.ratio.mean)} ({ends})"
-
-
 def _range(low: float, high: float, form: Callable[[float], str]) -> str:
     return f"{form(low).removesuffix('%')} to {form(high)}".replace(" ", NO_BREAK)
-
-
-def _published_effect(it: _Compared) -> str:
-    published = it.analysis.published
-    if published is None:
-        return DASH
-    text = format_signed(published.effect, it.decimals)
-    if published.is_inside is None:
-        return text
-    effect, zero = (
-        "inside" if is_inside else "outside"
-        for is_inside in (published.is_inside, published.is_zero_inside)
-    )
-    return f"{text}: {effect} the interval, {'as 0 is' if effect == zero else f'0 {zero}'}"
 
 
 _COMPARISONS: Mapping[str, Callable[[_Compared], str]] = {
@@ -226,10 +225,10 @@ _COMPARISONS: Mapping[str, Callable[[_Compared], str]] = {
     "detectable": lambda it: format_plain(it.difference.detectable, it.decimals),
     "paired t, p": lambda it: format_p(getattr(it.analysis.paired_t, "p", None)),
     "Welch's t, p": lambda it: format_p(getattr(it.analysis.welch_t, "p", None)),
-    "P(a run is better)": _probability,
-    "pairs of runs won": _won,
-    "steps at equal quality": _steps,
-    "published effect": _published_effect,
+    "P(a run is better)": _Compared.probability,
+    "pairs of runs won": _Compared.won,
+    "steps at equal quality": _Compared.steps,
+    "published effect": _Compared.published_effect,
 }
 """The columns of tables of comparisons; empty ones are left out."""
 _OF_DIFFERENCES = (*("difference", "CI", "p", "verdict", "seeds"), "detectable")

@@ -67,7 +67,7 @@ from sublayer.training.log import Progress, ShownProgress, SilentProgress
 from sublayer.training.loop import Evaluate, Loop, MinutesPlan, PaceChanged
 from sublayer.training.speed import Pace, describe_use, median_step
 from sublayer.training.warm_start import StartModel
-from sublayer.training.world import World, check_agreement, check_same, join_world, naming_lost
+from sublayer.training.world import World, join_world, naming_lost
 
 
 def train_run(
@@ -99,7 +99,7 @@ def train_run(
     shown = progress or (ShownProgress() if world.is_main else SilentProgress())
     with naming_lost(f"the checkpoints in {out} are kept"), ExitStack() as stack:
         world.by_first(lambda: stack.enter_context(folder.held()))
-        check_agreement(world, loaded.recipe, out)
+        world.check_agreement(loaded.recipe, out)
         if not resume:
             folder.check_free()
         world.wait()
@@ -191,7 +191,7 @@ def _open_session(
     # The other processes open the data that the first has stored.
     known = data or prepare_data(given, pretrained, tokenizer)
     checksums = json.dumps(known.checksums, sort_keys=True)
-    check_same(world, checksums, "another text", "give all nodes the same files")
+    world.check_same(checksums, "another text", "give all nodes the same files")
     pace = None
     if is_new:
         for note in () if is_again else loaded.notes:
@@ -240,7 +240,7 @@ def _train(
         checkpoint = snapshots.newest(note)
         name = "" if checkpoint is None else checkpoint.name
         remedy = "give a folder shared by all nodes, then --resume"
-        check_same(world, name, "another newest checkpoint", remedy)
+        world.check_same(name, "another newest checkpoint", remedy)
         # A checkpoint replaces the starting weights.
         for text in session.start_notes if checkpoint is None else ():
             progress.note(text)

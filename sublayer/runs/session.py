@@ -41,7 +41,7 @@ from sublayer.files.measurements import keep, recall
 from sublayer.model.estimates import DeviceKind
 from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
-from sublayer.objective.base import Scores, describe_watched, family_of
+from sublayer.objective.base import Scores, family_of
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.text_model import TextModel
@@ -218,7 +218,7 @@ class Session:
 
     def describe_watched(self, scores: Scores) -> list[str]:
         """Describe the scores of each watched text, a line each."""
-        return describe_watched(family_of(self.recipe.objective), scores)
+        return family_of(self.recipe.objective).describe_watched(scores)
 
     def _score(self, split: Split) -> Scores:
         recipe, setup = self.recipe, self.place

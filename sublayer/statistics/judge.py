@@ -25,8 +25,6 @@ from sublayer.statistics.scores import (
     Numbers,
     RunScores,
     Tuned,
-    choice_variance,
-    mean_of,
     weights_of,
 )
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
@@ -109,8 +107,8 @@ class ContrastFamily:
             spreads = SeedSpreads(scores, usual_baseline, self.resolution)
             self._by_ranks = is_two_valued(scores.values)
             choice = {
-                arm: choice_variance(
-                    tuned.of_seeds(scores.seeds), spreads.unshared_variance(arm, scores.arms)
+                arm: tuned.of_seeds(scores.seeds).choice_variance(
+                    spreads.unshared_variance(arm, scores.arms)
                 )
                 for arm, tuned in self.tuned.items()
             }
@@ -148,7 +146,7 @@ class ContrastFamily:
         scores, n_documents = self.scores, self.scores.n_documents
         paired = contrast.of_seeds(scores)
         n_failed = scores.n_failed(contrast.side(1.0)), scores.n_failed(contrast.side(-1.0))
-        mean = mean_of(contrast, scores)
+        mean = contrast.mean_of(scores)
         if not self._has_verdicts and paired:
             mean = math.fsum(paired.values()) / len(paired)
         is_narrow = n_documents is not None and n_documents < FEWEST_DOCUMENTS

@@ -133,6 +133,16 @@ class Contrast:
             if is_shared
         }
 
+    def mean_of(self, scores: RunScores) -> float | None:
+        """Return the contrast of the arms' means over all runs; None if an arm has none."""
+        total = []
+        for arm, weight in self.weights.items():
+            values = scores.scores_of(arm)
+            if not len(values):
+                return None
+            total.append(weight * math.fsum(values) / len(values))
+        return math.fsum(total)
+
 
 def arm_less(arm: str, baseline: str) -> Contrast:
     """Return the contrast of one arm less another."""
@@ -157,17 +167,6 @@ def weights_of(contrasts: Sequence[Contrast], arms: Sequence[str]) -> Numbers:
     return np.array(rows, dtype=np.float64).reshape(len(contrasts), len(arms))
 
 
-def mean_of(contrast: Contrast, scores: RunScores) -> float | None:
-    """Return a contrast of the means of arms, over all of their runs; None if an arm has none."""
-    total = []
-    for arm, weight in contrast.weights.items():
-        values = scores.scores_of(arm)
-        if not len(values):
-            return None
-        total.append(weight * math.fsum(values) / len(values))
-    return math.fsum(total)
-
-
 @dataclass(frozen=True)
 class Tuned:
     """Validation scores of an arm's trials, lower is better, in the unit of the judged metric."""
@@ -186,37 +185,39 @@ class Tuned:
         compared = {seed: self.compared[seed] for seed in seeds if seed in self.compared}
         return replace(self, compared=compared)
 
+    def choice_variance(self, variance: float) -> float:
+        """Estimate the variance of an arm's score over repetitions of its hyperparameter search.
 
-def choice_variance(tuned: Tuned, variance: float) -> float:
-    """Estimate the variance of an arm's score over repetitions of its hyperparameter search.
-
-    ``variance`` is a single run's, without the part that trials share by seed. The search is
-    repeated by parametric bootstrap, around the observed scores of the trials; the selected trial
-    has the score of the compared runs, since chance helped select it. The noise in squared
-    distances between trials is subtracted, down to half of them.
-    """
-    n_trials = len(tuned.scores)
-    if n_trials < 2 or variance <= 0.0:
-        return 0.0
-    generator = np.random.default_rng(_SEED)
-    scores = np.array(tuned.scores)
-    best = int(scores.argmin())
-    variances = np.full(n_trials, variance)  # of a run of each trial: the arm's, and the trial's
-    if len(tuned.runs) == n_trials:
-        selected = np.array(tuned.runs[best])
-        for index, runs in enumerate(tuned.runs):
-            is_paired, n = len(runs) == len(selected), len(runs)
-            differences = np.array(runs) - selected if is_paired else np.array(runs)
-            if n > 1 and float(np.ptp(differences)) > 0.0:
-                observed = float(differences.var(ddof=1)) / (2.0 if is_paired else 1.0)
-                variances[index] = (_FREEDOM * variance + (n - 1) * observed) / (_FREEDOM + n - 1)
-    errors = variances / tuned.n_runs  # of each trial's score
-    noise = errors + errors[best]
-    if tuned.compared:
-        scores[best] = math.fsum(tuned.compared.values()) / len(tuned.compared)
-        noise = errors + errors[best] * tuned.n_runs / len(tuned.compared)
-    drawn = scores + np.sqrt(errors) * generator.standard_normal((_DRAWS, n_trials))
-    distances = (scores - scores[best]) ** 2
-    distances = np.maximum(distances - noise, distances / 2.0)
-    distances[best] = 0.0
-    return float(distances[drawn.argmin(1)].mean())
+        ``variance`` is a single run's, without the part that trials share by seed. The search is
+        repeated by parametric bootstrap, around the observed scores of the trials; the selected
+        trial has the score of the compared runs, since chance helped select it. The noise in
+        squared distances between trials is subtracted, down to half of them.
+        """
+        n_trials = len(self.scores)
+        if n_trials < 2 or variance <= 0.0:
+            return 0.0
+        generator = np.random.default_rng(_SEED)
+        scores = np.array(self.scores)
+        best = int(scores.argmin())
+        # Of a run of each trial: the arm's, and the trial's.
+        variances = np.full(n_trials, variance)
+        if len(self.runs) == n_trials:
+            selected = np.array(self.runs[best])
+            for index, runs in enumerate(self.runs):
+                is_paired, n = len(runs) == len(selected), len(runs)
+                differences = np.array(runs) - selected if is_paired else np.array(runs)
+                if n > 1 and float(np.ptp(differences)) > 0.0:
+                    observed = float(differences.var(ddof=1)) / (2.0 if is_paired else 1.0)
+                    variances[index] = (_FREEDOM * variance + (n - 1) * observed) / (
+                        _FREEDOM + n - 1
+                    )
+        errors = variances / self.n_runs  # of each trial's score
+        noise = errors + errors[best]
+        if self.compared:
+            scores[best] = math.fsum(self.compared.values()) / len(self.compared)
+            noise = errors + errors[best] * self.n_runs / len(self.compared)
+        drawn = scores + np.sqrt(errors) * generator.standard_normal((_DRAWS, n_trials))
+        distances = (scores - scores[best]) ** 2
+        distances = np.maximum(distances - noise, distances / 2.0)
+        distances[best] = 0.0
+        return float(distances[drawn.argmin(1)].mean())

@@ -22,7 +22,7 @@ from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import Count, check_typed, read_json
 from sublayer.files.storage import write_json
-from sublayer.inspection.layer_change import LayerChange, finite, flat, mean_changes
+from sublayer.inspection.layer_change import LayerChange, finite, mean_changes
 from sublayer.runs.folder import MODEL
 from sublayer.study.arms import Arm
 
@@ -228,7 +228,7 @@ def layers_to_json(layers: Mapping[int, InspectedLayers]) -> dict[str, Any]:
                 "split": of_run.split,
                 "tokens": of_run.n_tokens,
                 "windows": of_run.n_windows,
-                "layers": list(map(flat, of_run.changes)),
+                "layers": [change.flat() for change in of_run.changes],
             }
             for seed, of_run in layers.items()
         ],

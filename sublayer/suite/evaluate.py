@@ -134,6 +134,70 @@ class Work:
                         notes[note] = None
         return list(notes)
 
+    def evaluate(self, device: torch.device) -> "Work":
+        """Measure all models; return the work with its scores.
+
+        Processes of ``torchrun`` fine-tune together and divide the rest, except timed measures; all
+        return the same. A failure of one model becomes a reason in the scorecard. Raises
+        Interrupted.
+        """
+        world = join_world(device)
+        n_threads = torch.get_num_threads()
+        scores = {
+            (row, index): Measured(self.measures[index].columns, {}, reason=reason)
+            for (row, index), reason in self.refusals.items()
+        }
+        applying = [pair for pair, reason in self.refusals.items() if not reason]
+        divided: list[tuple[int, int]] = []
+        for row, index in applying:
+            measure = self.measures[index]
+            if isinstance(measure, TaskMeasure) and measure.trains(self.candidates[row]):
+                together = world.size > 1
+                scores[row, index] = self._measured((row, index), device, together=together)
+            elif not measure.is_timed:
+                divided.append((row, index))
+        # A run uses the threads of its recipe.
+        torch.set_num_threads(n_threads)
+        mine = [self._measured(divided[number], device) for number in world.own(len(divided))]
+        scores.update(zip(divided, world.gather(mine, len(divided)), strict=True))
+        for row, index in applying:
+            if self.measures[index].is_timed:
+                # The others wait.
+                first = self._measured((row, index), device) if world.is_main else _NOTHING
+                scores[row, index] = world.gather([first], world.size)[0]
+        machine = {**describe_machine(device), "threads": n_threads}
+        return replace(self, scores=scores, machine=machine)
+
+    def _measured(
+        self, pair: tuple[int, int], device: torch.device, *, together: bool = False
+    ) -> Measured:
+        """Measure one model by one measure; a failure becomes a reason.
+
+        An unexpected error while processes train ``together`` ends them all: others would wait.
+        """
+        row, index = pair
+        candidate, measure = self.candidates[row], self.measures[index]
+        try:
+            with stage(f"{candidate.name}: {measure.title}"):
+                return measure.score(candidate, device)
+        except Interrupted:
+            raise Interrupted(
+                f"interrupted while {measure.title} of {candidate.name}, and the training so far "
+                "is saved; resume with the same command"
+            ) from None
+        except SublayerError as error:
+            how = "training failed: " if isinstance(error, TrainingError) else ""
+            return Measured(measure.columns, {}, reason=f"{how}{error}")
+        except (MemoryError, RuntimeError) as error:
+            if together:
+                raise
+            if lacks_memory(error):
+                return Measured(measure.columns, {}, reason="this machine has too little memory")
+            # Other scores, perhaps of hours, are kept.
+            return Measured(
+                measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}"
+            )
+
 
 def check_suite(path: Path, runs: Sequence[Path]) -> Work:
     """Read a suite's file, its files and the models' descriptions, without any computation.
@@ -159,66 +223,3 @@ def check_suite(path: Path, runs: Sequence[Path]) -> Work:
         for index, measure in enumerate(measures)
     }
     return Work(suite, candidates, measures, refusals)
-
-
-def evaluate_suite(work: Work, device: torch.device) -> Work:
-    """Measure all models; return the work with its scores.
-
-    Processes of ``torchrun`` fine-tune together and divide the rest, except timed measures; all
-    return the same. A failure of one model becomes a reason in the scorecard. Raises Interrupted.
-    """
-    world = join_world(device)
-    n_threads = torch.get_num_threads()
-    scores = {
-        (row, index): Measured(work.measures[index].columns, {}, reason=reason)
-        for (row, index), reason in work.refusals.items()
-    }
-    applying = [pair for pair, reason in work.refusals.items() if not reason]
-    divided: list[tuple[int, int]] = []
-    for row, index in applying:
-        measure = work.measures[index]
-        if isinstance(measure, TaskMeasure) and measure.trains(work.candidates[row]):
-            together = world.size > 1
-            scores[row, index] = _measured(work, (row, index), device, together=together)
-        elif not measure.is_timed:
-            divided.append((row, index))
-    # A run uses the threads of its recipe.
-    torch.set_num_threads(n_threads)
-    mine = [_measured(work, divided[number], device) for number in world.own(len(divided))]
-    scores.update(zip(divided, world.gather(mine, len(divided)), strict=True))
-    for row, index in applying:
-        if work.measures[index].is_timed:
-            # The others wait.
-            first = _measured(work, (row, index), device) if world.is_main else _NOTHING
-            scores[row, index] = world.gather([first], world.size)[0]
-    machine = {**describe_machine(device), "threads": n_threads}
-    return replace(work, scores=scores, machine=machine)
-
-
-def _measured(
-    work: Work, pair: tuple[int, int], device: torch.device, *, together: bool = False
-) -> Measured:
-    """Measure one model by one measure; a failure becomes a reason.
-
-    An unexpected error while processes train ``together`` ends them all: others would wait.
-    """
-    row, index = pair
-    candidate, measure = work.candidates[row], work.measures[index]
-    try:
-        with stage(f"{candidate.name}: {measure.title}"):
-            return measure.score(candidate, device)
-    except Interrupted:
-        raise Interrupted(
-            f"interrupted while {measure.title} of {candidate.name}, and the training so far is "
-            "saved; resume with the same command"
-        ) from None
-    except SublayerError as error:
-        how = "training failed: " if isinstance(error, TrainingError) else ""
-        return Measured(measure.columns, {}, reason=f"{how}{error}")
-    except (MemoryError, RuntimeError) as error:
-        if together:
-            raise
-        if lacks_memory(error):
-            return Measured(measure.columns, {}, reason="this machine has too little memory")
-        # Other scores, perhaps of hours, are kept.
-        return Measured(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")

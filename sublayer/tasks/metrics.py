@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.system.extras import extra_module
-from sublayer.tasks.task import Example, Prediction, answer_text
+from sublayer.tasks.task import Example, Prediction
 
 OTHER_ENDS = (
     "。｡！？．﹒﹖﹗"  # wide
@@ -467,7 +467,7 @@ def _compared(compare: Compare, answered: Answered) -> Sums:
     return answered.share(
         [
             max(
-                (compare(gold.text, answer_text(example, given)) for gold in example.answers),
+                (compare(gold.text, example.answer_text(given)) for gold in example.answers),
                 default=0.0,
             )
             if given is not None

@@ -24,7 +24,7 @@ from sublayer.tasks.records import (
     read_tsv_records,
     suffix_of,
 )
-from sublayer.tasks.task import Answer, Example, Prediction, Task, answer_text
+from sublayer.tasks.task import Answer, Example, Prediction, Task
 from sublayer.tasks.wording import Wording
 from sublayer.values import is_missing
 
@@ -408,7 +408,7 @@ class Published(ABC):
         """Return a prediction as the file writes it. Raises DataError for a number that is not
         finite."""
         if file.takes_text:
-            return answer_text(example, prediction)
+            return example.answer_text(prediction)
         label = prediction.label
         assert label is not None, "filled"
         if self.task.kind != "number":

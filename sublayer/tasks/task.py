@@ -101,6 +101,12 @@ class Example:
         """All texts; they identify an example."""
         return (*self.fields.values(), *self.choices)
 
+    def answer_text(self, prediction: "Prediction") -> str:
+        """Return the answered text, or the choice's text."""
+        if self.choices and prediction.label is not None:
+            return self.choices[int(prediction.label)]
+        return prediction.text
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -119,13 +125,6 @@ class Prediction:
     """True where the example exceeds the model's context, and was cut."""
     no_answer: float = 0.0
     """Score of no answer for ``span`` with unanswerable questions; higher is likelier."""
-
-
-def answer_text(example: Example, prediction: Prediction) -> str:
-    """Return the answered text, or the choice's text."""
-    if example.choices and prediction.label is not None:
-        return example.choices[int(prediction.label)]
-    return prediction.text
 
 
 _Class = int | bool

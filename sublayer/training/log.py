@@ -191,6 +191,15 @@ class Status:
     valid_loss: float | None = None
     """Loss of the last evaluation; None before the first."""
 
+    def describe(self, remaining_s: float | None) -> str:
+        """Format a status as one plain line, without the remaining time if None."""
+        valid = "" if self.valid_loss is None else f"  valid {self.valid_loss:.4f}"
+        eta = "" if remaining_s is None else f"  ETA {format_seconds(remaining_s)}"
+        return (
+            f"step {self.step:,}/{self.steps:,}  loss {self.loss:.4f}{valid}  "
+            f"{self.tokens_per_s:,.0f} tokens/s{eta}"
+        )
+
 
 class Progress(ABC):
     """Progress of a run, shown while entered."""
@@ -217,16 +226,6 @@ class Progress(ABC):
     def warn(self, text: str) -> None:
         """Print a note on the text; a comparison prints it for one of its runs."""
         self.note(text)
-
-
-def describe(status: Status, remaining_s: float | None) -> str:
-    """Format a status as one plain line, without the remaining time if None."""
-    valid = "" if status.valid_loss is None else f"  valid {status.valid_loss:.4f}"
-    eta = "" if remaining_s is None else f"  ETA {format_seconds(remaining_s)}"
-    return (
-        f"step {status.step:,}/{status.steps:,}  loss {status.loss:.4f}{valid}  "
-        f"{status.tokens_per_s:,.0f} tokens/s{eta}"
-    )
 
 
 class ShownProgress(Progress):
@@ -260,7 +259,7 @@ class ShownProgress(Progress):
         begun, first = self._begun or (self._clock(), status.step)
         lasted_s, n_done = self._clock() - begun, status.step - first
         remaining_s = lasted_s / n_done * (status.steps - status.step) if n_done else None
-        text = describe(status, remaining_s)
+        text = status.describe(remaining_s)
         if self._stage is not None:
             self._stage.is_timed = False
             self._stages.change(self._stage, text, status.step / status.steps)

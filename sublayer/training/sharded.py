@@ -28,13 +28,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from sublayer.config.optimizers import Axes, OptimizerConfig, all_axes
+from sublayer.config.optimizers import Axes, OptimizerConfig, Shape, all_axes
 from sublayer.data.batches import AnyBatch
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors
 from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers import Division, Shape
+from sublayer.training.optimizers import Division
 from sublayer.training.parallel import Alone, DataParallel, Owner, Owners
 from sublayer.training.world import World
 

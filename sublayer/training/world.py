@@ -177,6 +177,37 @@ class World:
                 raise RuntimeError("Timed out waiting for the other processes to end")
             time.sleep(_LOOKS_S)
 
+    def check_agreement(self, recipe: Recipe, folder: Path) -> None:
+        """Check that all ranks were launched with the same recipe, version and folder.
+
+        Collective; rank 0 has created the folder. Raises ConfigError in all processes.
+        """
+        if self.size == 1:
+            return
+        versions = f"sublayer {version('sublayer')}, PyTorch {torch.__version__}"
+        self.check_same(
+            versions, "other versions", f"install the same on all nodes, here {versions}"
+        )
+        recipe_json = recipe.model_dump_json()
+        self.check_same(recipe_json, "another recipe", "give all processes the same settings")
+        sees = self.gather([folder.is_dir()], self.size)
+        blind = [rank for rank, sees_it in enumerate(sees) if not sees_it]
+        if blind:
+            raise ConfigError(
+                f"process {blind[0]} does not see {folder}, which the first has made: give a "
+                "folder that all nodes share"
+            )
+
+    def check_same(self, text: str, what: str, remedy: str) -> None:
+        """Raise ConfigError in all processes where a ``text`` differs from rank 0's; collective.
+
+        ``what`` and ``remedy`` are parts of its message.
+        """
+        first, *others = self.gather([text], self.size)
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                raise ConfigError(f"process {rank} has {what} than the first: {remedy}")
+
 
 def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     """Agree on a name of this start, equal in all ``size`` processes and unique.
@@ -347,34 +378,3 @@ def says_first(what: str) -> bool:
         return bool(store.add(f"sublayer {restart_count()} says {what}", 1) == 1)
     except (ConfigError, RuntimeError):
         return True
-
-
-def check_agreement(world: World, recipe: Recipe, folder: Path) -> None:
-    """Check that all ranks were launched with the same recipe, version and folder.
-
-    Collective; rank 0 has created the folder. Raises ConfigError in all processes.
-    """
-    if world.size == 1:
-        return
-    versions = f"sublayer {version('sublayer')}, PyTorch {torch.__version__}"
-    check_same(world, versions, "other versions", f"install the same on all nodes, here {versions}")
-    recipe_json = recipe.model_dump_json()
-    check_same(world, recipe_json, "another recipe", "give all processes the same settings")
-    sees = world.gather([folder.is_dir()], world.size)
-    blind = [rank for rank, sees_it in enumerate(sees) if not sees_it]
-    if blind:
-        raise ConfigError(
-            f"process {blind[0]} does not see {folder}, which the first has made: give a folder "
-            "that all nodes share"
-        )
-
-
-def check_same(world: World, text: str, what: str, remedy: str) -> None:
-    """Raise ConfigError in all processes where a ``text`` differs from rank 0's; collective.
-
-    ``what`` and ``remedy`` are parts of its message.
-    """
-    first, *others = world.gather([text], world.size)
-    for rank, other in enumerate(others, 1):
-        if other != first:
-            raise ConfigError(f"process {rank} has {what} than the first: {remedy}")

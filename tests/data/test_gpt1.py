@@ -19,7 +19,6 @@ from sublayer.data.tokenizers.gpt1 import (
     cut,
     mend,
     vocabulary_of,
-    with_normalization,
     words_of,
 )
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
@@ -46,7 +45,7 @@ ENDED = [f"{character}</w>" for character in CHARACTERS]
 PIECES = ["<unk>", *CHARACTERS, *ENDED, *(left + right for left, right in MERGES), "\n</w>"]
 IDS = {piece: id_ for id_, piece in enumerate(PIECES)}
 TINY = Gpt1Tokenizer(Gpt1Vocabulary(IDS, MERGES))
-FAST = with_normalization(TINY.vocabulary, "transformers")
+FAST = TINY.vocabulary.with_normalization("transformers")
 
 
 def released_standard(text):

@@ -149,7 +149,7 @@ def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
     assert data.test.sizes()["documents"] == 2
     (cache / "corpora" / "dev-v1.1.json").unlink()
     refuse = Mock(side_effect=DataError("dev-v1.1.json cannot be downloaded"))
-    monkeypatch.setattr("sublayer.data.corpora.fetch", refuse)
+    monkeypatch.setattr("sublayer.data.corpora.Download.fetch", refuse)
     for field, remedy in (
         ("data.watch", "give its file or folder, data.watch = {squad = PATH}, or train without"),
         ("data.test_path", "give another text, data.test_path = PATH"),

@@ -16,7 +16,7 @@ from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
+from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, mean_changes
 from sublayer.inspection.splitting import (
     check_flows,
     leading_term,
@@ -153,7 +153,7 @@ def test_the_mean_of_models_is_that_of_each_number_of_each_block():
 
     found = mean_changes([[change(1.0, False), change(4.0, True)], [change(2.0, False)] * 2])
     assert found == [change(1.5, False), change(3.0, True)]
-    values = flat(found[0])
+    values = found[0].flat()
     assert (values["angle_degrees"], values["angle_degrees_quartiles"]) == (15.0, [0.0, 1.0, 1.5])
 
 

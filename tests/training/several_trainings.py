@@ -33,7 +33,7 @@ from sublayer.runs.session import Place
 from sublayer.training import world as joined_world
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import SilentProgress
-from sublayer.training.world import check_same, join_world
+from sublayer.training.world import join_world
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import SignalAt, open_session
 
@@ -149,7 +149,7 @@ def agreement(world):
     found |= {"any": [world.any(world.rank == rank) for rank in range(3)]}
     world.by_first(lambda: found["written"].append(world.rank))
     try:
-        check_same(world, f"text {world.rank}", "another text", "give all nodes the same files")
+        world.check_same(f"text {world.rank}", "another text", "give all nodes the same files")
     except SublayerError as error:
         found["differing"] = str(error)
     try:

@@ -201,6 +201,86 @@ class Gpt1Vocabulary:
         """Pieces without text."""
         return unmade(self.ids, self.merges)
 
+    def with_normalization(self, normalization: Normalization) -> Tokenizer:
+        """Build the tokenizer of a vocabulary with named text rules.
+
+        ``transformers`` are the rules of its OpenAIGPTTokenizer: BERT's words, in lower case and
+        without accents; newlines are spaces.
+        """
+        if normalization == "published":
+            return Gpt1Tokenizer(self)
+        return SubwordTokenizer(self.transformers_library())
+
+    def transformers_library(self) -> tokenizers.Tokenizer:
+        """Build the ``tokenizers`` library's form of a vocabulary, with transformers' rules."""
+        library = tokenizers.Tokenizer(self._model())
+        library.normalizer = normalizers.BertNormalizer(lowercase=True)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        library.decoder = decoders.BPEDecoder(suffix=END)
+        library.add_special_tokens(self.special)
+        return library
+
+    def _model(self) -> models.BPE:
+        merges: list[Merge] = list(self.merges)
+        return call_library(
+            lambda: models.BPE(
+                dict(self.ids), merges, unk_token=UNKNOWN, end_of_word_suffix=END, fuse_unk=False
+            ),
+            "the tokenizers library cannot use GPT-1's merges",
+        )
+
+    def count_differences(
+        self, text: bytes
+    ) -> "tuple[dict[str, dict[str, int]], int, int, Counter[tuple[Parts, Parts]]]":
+        """Count the differences between the published rules and transformers' on a text.
+
+        Returns, by rules, the numbers of tokens, of unknown tokens and of line ends (none by
+        transformers' rules); the number of whitespace-separated words, where a line in which ftfy
+        changes that number counts as one word; the number of words that the two rules treat
+        differently; and counts of the published words with their replacements by transformers'
+        rules.
+
+        Raises DataError without ftfy or spaCy, and where the text is not UTF-8.
+        """
+        # Whitespace-separated words, raw and as ftfy mends them.
+        pairs: Counter[tuple[str, str]] = Counter()
+        for line, mended in mend_lines(decode_utf8(text)):
+            written, corrected = line.split(), mended.split()
+            if len(written) == len(corrected):
+                pairs.update(zip(written, corrected, strict=True))
+            else:
+                pairs[" ".join(written), " ".join(corrected)] += 1
+        library = self.transformers_library()
+        changes: Counter[tuple[Parts, Parts]] = Counter()
+        n_different = 0
+        for (raw, mended), count in pairs.items():
+            words = [
+                distinct[number]
+                for distinct, numbers in divide(standardise(mended))
+                for number in numbers.tolist()
+            ]
+            published = [word for word in words if word != NEWLINE]
+            transformers = list(words_by(library, raw))
+            if published == transformers:
+                continue
+            n_different += count
+            matcher = SequenceMatcher(None, published, transformers, autojunk=False)
+            for kind, start, end, other_start, other_end in matcher.get_opcodes():
+                if kind != "equal":
+                    others = tuple(transformers[other_start:other_end])
+                    changes[tuple(published[start:end]), others] += count
+        tokens: dict[str, dict[str, int]] = {}
+        normalizations: tuple[Normalization, ...] = ("published", "transformers")
+        for normalization in normalizations:
+            tokenizer = self.with_normalization(normalization)
+            ids = tokenizer.encode(text)
+            tokens[normalization] = {
+                "tokens": len(ids),
+                "unknown": int(np.sum(ids == tokenizer.unk_id)),
+                "line_ends": int(np.sum(ids == self.ids.get(LINE_END))),
+            }
+        return tokens, pairs.total(), n_different, changes
+
 
 def unmade(ids: Mapping[str, int], merges: Sequence[Merge]) -> list[str]:
     """List the pieces that are neither a character nor made by a merge."""
@@ -259,7 +339,7 @@ class Gpt1Tokenizer(Tokenizer):
         self.special_ids = tuple(sorted(names.values()))
         self._set_special(names)
         # Without rules that divide text: its input is divided into words already.
-        self._library = tokenizers.Tokenizer(_model(vocabulary))
+        self._library = tokenizers.Tokenizer(vocabulary._model())
         pieces = [""] * self.vocab_size
         for piece, id_ in ids.items():
             pieces[id_] = "" if piece in names else piece
@@ -305,27 +385,6 @@ class Gpt1Tokenizer(Tokenizer):
         return self._described(ids=dict(self.vocabulary.ids), merges=merges)
 
 
-def with_normalization(vocabulary: Gpt1Vocabulary, normalization: Normalization) -> Tokenizer:
-    """Build the tokenizer of a vocabulary with named text rules.
-
-    ``transformers`` are the rules of its OpenAIGPTTokenizer: BERT's words, in lower case and
-    without accents; newlines are spaces.
-    """
-    if normalization == "published":
-        return Gpt1Tokenizer(vocabulary)
-    return SubwordTokenizer(transformers_library(vocabulary))
-
-
-def transformers_library(vocabulary: Gpt1Vocabulary) -> tokenizers.Tokenizer:
-    """Build the ``tokenizers`` library's form of a vocabulary, with transformers' rules."""
-    library = tokenizers.Tokenizer(_model(vocabulary))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.BPEDecoder(suffix=END)
-    library.add_special_tokens(vocabulary.special)
-    return library
-
-
 def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization) -> Tokenizer:
     """Return the tokenizer of a file with other, named text rules.
 
@@ -340,7 +399,7 @@ def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization)
             f"{tokenizer.kind}: leave it out"
         )
     check_vocabulary(vocabulary.ids, vocabulary.merges, str(path), str(path))
-    return with_normalization(vocabulary, normalization)
+    return vocabulary.with_normalization(normalization)
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
@@ -354,16 +413,6 @@ def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
     model = tokenizer.library_content["model"]
     merges = tuple((left, right) for left, right in model["merges"])
     return Gpt1Vocabulary(model["vocab"], merges)
-
-
-def _model(vocabulary: Gpt1Vocabulary) -> models.BPE:
-    merges: list[Merge] = list(vocabulary.merges)
-    return call_library(
-        lambda: models.BPE(
-            dict(vocabulary.ids), merges, unk_token=UNKNOWN, end_of_word_suffix=END, fuse_unk=False
-        ),
-        "the tokenizers library cannot use GPT-1's merges",
-    )
 
 
 def train_gpt1(
@@ -391,14 +440,14 @@ def train_gpt1(
         last = [LINE_END]
     else:
         nothing = Gpt1Vocabulary({UNKNOWN: 0}, ())
-        words = count_words(texts, transformers_library(nothing))
+        words = count_words(texts, nothing.transformers_library())
         last = []
     # The line end is whitespace, which no piece of a word contains.
     words = Counter({word: count for word, count in words.items() if word != NEWLINE})
     trained = train_ended(words, GPT1, 1 + len(last), vocab_size, n_merges)
     pieces = (UNKNOWN, *trained.pieces, *last)
     ids = {piece: id_ for id_, piece in enumerate(pieces)}
-    return with_normalization(Gpt1Vocabulary(ids, trained.merges), normalization)
+    return Gpt1Vocabulary(ids, trained.merges).with_normalization(normalization)
 
 
 _VERSION_LINE = "#version: 0.2"
@@ -473,55 +522,3 @@ def _read_merges(path: Path) -> Iterator[Merge]:
 
 
 Parts = tuple[str, ...]
-
-
-def count_differences(
-    vocabulary: Gpt1Vocabulary, text: bytes
-) -> tuple[dict[str, dict[str, int]], int, int, Counter[tuple[Parts, Parts]]]:
-    """Count the differences between the published rules and transformers' on a text.
-
-    Returns, by rules, the numbers of tokens, of unknown tokens and of line ends (none by
-    transformers' rules); the number of whitespace-separated words, where a line in which ftfy
-    changes that number counts as one word; the number of words that the two rules treat
-    differently; and counts of the published words with their replacements by transformers' rules.
-
-    Raises DataError without ftfy or spaCy, and where the text is not UTF-8.
-    """
-    # Whitespace-separated words, raw and as ftfy mends them.
-    pairs: Counter[tuple[str, str]] = Counter()
-    for line, mended in mend_lines(decode_utf8(text)):
-        written, corrected = line.split(), mended.split()
-        if len(written) == len(corrected):
-            pairs.update(zip(written, corrected, strict=True))
-        else:
-            pairs[" ".join(written), " ".join(corrected)] += 1
-    library = transformers_library(vocabulary)
-    changes: Counter[tuple[Parts, Parts]] = Counter()
-    n_different = 0
-    for (raw, mended), count in pairs.items():
-        words = [
-            distinct[number]
-            for distinct, numbers in divide(standardise(mended))
-            for number in numbers.tolist()
-        ]
-        published = [word for word in words if word != NEWLINE]
-        transformers = list(words_by(library, raw))
-        if published == transformers:
-            continue
-        n_different += count
-        matcher = SequenceMatcher(None, published, transformers, autojunk=False)
-        for kind, start, end, other_start, other_end in matcher.get_opcodes():
-            if kind != "equal":
-                others = tuple(transformers[other_start:other_end])
-                changes[tuple(published[start:end]), others] += count
-    tokens: dict[str, dict[str, int]] = {}
-    normalizations: tuple[Normalization, ...] = ("published", "transformers")
-    for normalization in normalizations:
-        tokenizer = with_normalization(vocabulary, normalization)
-        ids = tokenizer.encode(text)
-        tokens[normalization] = {
-            "tokens": len(ids),
-            "unknown": int(np.sum(ids == tokenizer.unk_id)),
-            "line_ends": int(np.sum(ids == vocabulary.ids.get(LINE_END))),
-        }
-    return tokens, pairs.total(), n_different, changes

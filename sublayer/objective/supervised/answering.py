@@ -33,9 +33,7 @@ from sublayer.objective.supervised.heads import (
     WEIGHT,
     AskedSplit,
     Listed,
-    answer_examples,
     from_numbers,
-    list_spans,
     row_rule,
     to_numbers,
 )
@@ -151,10 +149,10 @@ def member_answers(asked: AskedSplit) -> MemberAnswers:
     spec = asked.spec
     if asked.split.parts[0].task.kind == "span":
         is_joint = asked.model.joint_span_head is not None
-        listed, _ = list_spans(asked, N_LISTED)
+        listed, _ = asked.list_spans(N_LISTED)
         return MemberAnswers(listed=listed, is_joint=is_joint, threshold=spec.threshold)
     if spec.format != "text":
-        return MemberAnswers(answer_examples(asked)[0])
+        return MemberAnswers(asked.answer_examples()[0])
     return MemberAnswers([reply for part in asked.split.parts for reply in write_part(asked, part)])
 
 
@@ -403,6 +401,75 @@ class Answerer:
             noted = [note_marks("the input", texts, reader, trains=False) for reader in tokenizers]
             self._has_marks = any(noted)
 
+    def predict_rows(self, rows: Any) -> list[NamedPrediction]:
+        """Answer rows: each a text, a tuple of texts or a mapping by names of the task's fields.
+
+        ``rows`` may also be a DataFrame or a dict of columns. A tuple has the texts in field order,
+        then the choices. A row with an empty or missing text is not answered. Raises DataError for
+        a row that is none of these.
+        """
+        asked = (
+            self.given_row(row, f"row {number}") for number, row in enumerate(given_rows(rows))
+        )
+        answers = [named for _, named in self.answer_rows(asked)]
+        self.note_cut()
+        return answers
+
+    def answer_rows(
+        self,
+        rows: Iterable[AskedRow],
+        choice_names: Sequence[str] = (),
+        progress: Progress = silent,
+    ) -> Iterator[tuple[AskedRow, NamedPrediction]]:
+        """Answer rows in blocks, in order; ``progress`` counts the batches of each block."""
+        waiting = iter(rows)
+        while block := list(islice(waiting, BLOCK_ROWS)):
+            examples = [row.example for row in block if row.example is not None]
+            predictions = iter(self.answer(examples, progress))
+            for row in block:
+                if row.example is None:
+                    yield row, UNANSWERED
+                    continue
+                prediction, written = next(predictions), self.is_written
+                self.n_rows += 1
+                if prediction.is_cut:
+                    self.n_cut += 1
+                    self.first_cut = self.first_cut or row.place
+                named = name_prediction(
+                    self.task, row.example, prediction, choice_names, is_written=written
+                )
+                yield row, replace(named, is_cut=prediction.is_cut)
+
+    def given_row(self, row: "GivenRow", where: str) -> AskedRow:
+        """Parse a row. Raises DataError, with its place, for invalid values."""
+        task = self.task
+        if isinstance(row, Mapping):
+            columns = find_columns(task, self.spec.columns, ToldColumns(), row, where)
+            return AskedRow(row, example_of(task, columns, row, 0, where), where)
+        if row is None:
+            return AskedRow({}, None, where)
+        if not isinstance(row, str | list | tuple):
+            raise DataError(
+                f"{where} is {type(row).__name__}: give a text, a tuple of texts, a mapping, or "
+                "None"
+            )
+        texts = [row] if isinstance(row, str) else list(row)
+        n_fields = len(task.fields)
+        values = dict(zip(task.fields, texts, strict=False))
+        choices = texts[n_fields:]
+        if len(choices) == 1 and isinstance(choices[0], list | tuple):
+            choices = list(choices[0])
+        is_whole = len(choices) > 1 if task.kind == "choice" else not choices
+        if len(texts) < n_fields or not is_whole:
+            wanted = ", ".join(task.fields)
+            more = " and two choices or more" if task.kind == "choice" else ""
+            raise DataError(
+                f"{where} has {count(len(texts), 'text')}, but {task.title} reads {wanted}{more}"
+            )
+        columns = RowColumns({name: name for name in task.fields}, choice_list=_CHOICES)
+        values[_CHOICES] = choices
+        return AskedRow(values, example_of(task, columns, values, 0, where), where)
+
 
 def answer_together(
     models: Sequence[TextModel],
@@ -531,74 +598,3 @@ BLOCK_ROWS = 4096
 _CHOICES = " choices"
 """Key of a row's choices; the leading space keeps it distinct from fields."""
 GivenRow = str | Sequence[Any] | Mapping[str, Any] | None
-
-
-def predict_rows(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
-    """Answer rows, each a text, a tuple of texts or a mapping by the names of the task's fields.
-
-    ``rows`` may also be a DataFrame or a dict of columns. A tuple has the texts in field order,
-    then the choices. A row with an empty or missing text is not answered. Raises DataError for a
-    row that is none of these.
-    """
-    asked = (
-        given_row(answerer, row, f"row {number}") for number, row in enumerate(given_rows(rows))
-    )
-    answers = [named for _, named in answer_rows(answerer, asked)]
-    answerer.note_cut()
-    return answers
-
-
-def answer_rows(
-    answerer: Answerer,
-    rows: Iterable[AskedRow],
-    choice_names: Sequence[str] = (),
-    progress: Progress = silent,
-) -> Iterator[tuple[AskedRow, NamedPrediction]]:
-    """Answer rows in blocks, in order; ``progress`` counts the batches of each block."""
-    waiting = iter(rows)
-    while block := list(islice(waiting, BLOCK_ROWS)):
-        examples = [row.example for row in block if row.example is not None]
-        predictions = iter(answerer.answer(examples, progress))
-        for row in block:
-            if row.example is None:
-                yield row, UNANSWERED
-                continue
-            prediction, written = next(predictions), answerer.is_written
-            answerer.n_rows += 1
-            if prediction.is_cut:
-                answerer.n_cut += 1
-                answerer.first_cut = answerer.first_cut or row.place
-            named = name_prediction(
-                answerer.task, row.example, prediction, choice_names, is_written=written
-            )
-            yield row, replace(named, is_cut=prediction.is_cut)
-
-
-def given_row(answerer: Answerer, row: GivenRow, where: str) -> AskedRow:
-    """Parse a row. Raises DataError, with its place, for invalid values."""
-    task = answerer.task
-    if isinstance(row, Mapping):
-        columns = find_columns(task, answerer.spec.columns, ToldColumns(), row, where)
-        return AskedRow(row, example_of(task, columns, row, 0, where), where)
-    if row is None:
-        return AskedRow({}, None, where)
-    if not isinstance(row, str | list | tuple):
-        raise DataError(
-            f"{where} is {type(row).__name__}: give a text, a tuple of texts, a mapping, or None"
-        )
-    texts = [row] if isinstance(row, str) else list(row)
-    n_fields = len(task.fields)
-    values = dict(zip(task.fields, texts, strict=False))
-    choices = texts[n_fields:]
-    if len(choices) == 1 and isinstance(choices[0], list | tuple):
-        choices = list(choices[0])
-    is_whole = len(choices) > 1 if task.kind == "choice" else not choices
-    if len(texts) < n_fields or not is_whole:
-        wanted = ", ".join(task.fields)
-        more = " and two choices or more" if task.kind == "choice" else ""
-        raise DataError(
-            f"{where} has {count(len(texts), 'text')}, but {task.title} reads {wanted}{more}"
-        )
-    columns = RowColumns({name: name for name in task.fields}, choice_list=_CHOICES)
-    values[_CHOICES] = choices
-    return AskedRow(values, example_of(task, columns, values, 0, where), where)

@@ -110,6 +110,61 @@ class AskedSplit:
         with evaluating(model), torch.inference_mode():
             return compute_each(of_batch, len(batches), self.processes, self.progress)
 
+    def answer_examples(self) -> "Answers":
+        """Answer every example by the model's head. Losses without a label are meaningless."""
+        model, task = self.model, self.split.parts[0].task
+
+        def answered(batch: PackedBatch) -> list[tuple[int, Prediction, float]]:
+            logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
+            losses = answer_losses(task, logits, batch.labels).tolist()
+            if task.kind == "number":
+                low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
+                numbers = unscaled(task, logits)[:, 0].double().cpu().numpy().clip(low, high)
+                predictions = [Prediction(label=number) for number in numbers.tolist()]
+            else:
+                # Missing choices have probability 0.
+                rows = logits.double().softmax(-1).cpu().numpy()
+                predictions = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
+            return list(zip(batch.numbers, predictions, losses, strict=True))
+
+        return _in_order(self.each_batch(self.split.encoded, answered))
+
+    def answer_questions(self) -> "Answers":
+        """Answer every question with the best span of all its windows.
+
+        Answers are always given, with the no-answer score.
+        """
+        listed, losses = self.list_spans()
+        is_joint = self.model.joint_span_head is not None
+        unanswerable = self.split.parts[0].task.has_unanswerable
+        answers = [
+            best.prediction(is_joint=is_joint, has_unanswerable=unanswerable) for best in listed
+        ]
+        return answers, losses
+
+    def list_spans(self, n_best: int = N_BEST) -> "tuple[list[Listed], list[float]]":
+        """List the best spans and the loss of every question, in the split's order."""
+        model, encoded, (part,) = self.model, self.split.encoded, self.split.parts
+        assert isinstance(encoded, SpanExamples), "a passage is read in windows"
+        wording, most = wording_of(part.task), self.spec.max_answer
+        # As in their text pairs.
+        passages = [wording.pair_rows(example)[0].second or "" for example in part.examples]
+
+        def answered(batch: PackedBatch) -> list[tuple[int, Listed, float]]:
+            states = packed_hidden(model, batch).final
+            losses = span_losses(model, batch, states, 0.0).tolist()
+            scores, owners = window_scores(model, batch, states), batch.owners.tolist()
+            rows = []
+            for index, number in enumerate(batch.numbers):
+                group = [
+                    window for window, owner in zip(scores, owners, strict=True) if owner == index
+                ]
+                listed = rank_question(encoded, number, passages[number], group, most, n_best)
+                rows.append((number, listed, losses[index]))
+            return rows
+
+        return _in_order(self.each_batch(encoded, answered))
+
 
 WEIGHT, BIAS = "label_head.weight", "label_head.bias"
 
@@ -425,26 +480,6 @@ Answers = tuple[list[Prediction], list[float]]
 """Answers to all examples of a split, in its order, and the loss of each."""
 
 
-def answer_examples(asked: AskedSplit) -> Answers:
-    """Answer every example by the model's head. Losses without a label are meaningless."""
-    model, task = asked.model, asked.split.parts[0].task
-
-    def answered(batch: PackedBatch) -> list[tuple[int, Prediction, float]]:
-        logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
-        losses = answer_losses(task, logits, batch.labels).tolist()
-        if task.kind == "number":
-            low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
-            numbers = unscaled(task, logits)[:, 0].double().cpu().numpy().clip(low, high)
-            predictions = [Prediction(label=number) for number in numbers.tolist()]
-        else:
-            # Missing choices have probability 0.
-            rows = logits.double().softmax(-1).cpu().numpy()
-            predictions = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
-        return list(zip(batch.numbers, predictions, losses, strict=True))
-
-    return _in_order(asked.each_batch(asked.split.encoded, answered))
-
-
 def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T], list[float]]:
     numbered = sorted(chain.from_iterable(rows), key=itemgetter(0))
     return [answer for _, answer, _ in numbered], [loss for _, _, loss in numbered]
@@ -482,40 +517,6 @@ class Listed(NamedTuple):
             start=best.start,
             no_answer=no_answer,
         )
-
-
-def answer_questions(asked: AskedSplit) -> Answers:
-    """Answer every question with the best span of all its windows.
-
-    Answers are always given, with the no-answer score.
-    """
-    listed, losses = list_spans(asked)
-    is_joint = asked.model.joint_span_head is not None
-    unanswerable = asked.split.parts[0].task.has_unanswerable
-    answers = [best.prediction(is_joint=is_joint, has_unanswerable=unanswerable) for best in listed]
-    return answers, losses
-
-
-def list_spans(asked: AskedSplit, n_best: int = N_BEST) -> tuple[list[Listed], list[float]]:
-    """List the best spans and the loss of every question, in the split's order."""
-    model, encoded, (part,) = asked.model, asked.split.encoded, asked.split.parts
-    assert isinstance(encoded, SpanExamples), "a passage is read in windows"
-    wording, most = wording_of(part.task), asked.spec.max_answer
-    # As in their text pairs.
-    passages = [wording.pair_rows(example)[0].second or "" for example in part.examples]
-
-    def answered(batch: PackedBatch) -> list[tuple[int, Listed, float]]:
-        states = packed_hidden(model, batch).final
-        losses = span_losses(model, batch, states, 0.0).tolist()
-        scores, owners = window_scores(model, batch, states), batch.owners.tolist()
-        rows = []
-        for index, number in enumerate(batch.numbers):
-            group = [window for window, owner in zip(scores, owners, strict=True) if owner == index]
-            listed = rank_question(encoded, number, passages[number], group, most, n_best)
-            rows.append((number, listed, losses[index]))
-        return rows
-
-    return _in_order(asked.each_batch(encoded, answered))
 
 
 def rank_question(

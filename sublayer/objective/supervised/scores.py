@@ -22,8 +22,6 @@ from sublayer.numbers import interval_ends
 from sublayer.objective.base import Effort, Scored
 from sublayer.objective.supervised.heads import (
     AskedSplit,
-    answer_examples,
-    answer_questions,
     recipe_rule,
 )
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
@@ -88,7 +86,7 @@ def answer_split(asked: AskedSplit, writing: Writing = SCORED) -> tuple[list[Pre
     spec, parts = asked.spec, asked.split.parts
     if spec.format != "text":
         is_span = spec.format == "pair" and parts[0].task.kind == "span"
-        answers, losses = (answer_questions if is_span else answer_examples)(asked)
+        answers, losses = asked.answer_questions() if is_span else asked.answer_examples()
         if is_span and spec.threshold is not None:
             answers = with_threshold(answers, spec.threshold)
         return answers, math.fsum(losses) / len(losses)

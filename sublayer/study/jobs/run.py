@@ -24,7 +24,7 @@ from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record
 from sublayer.files.parsing import Content, Number, Typed, read_typed
 from sublayer.files.storage import write_file, write_json
 from sublayer.loading import CHECKPOINTS_NAME, load
-from sublayer.objective.base import Scored, Scores, describe_valid, family_of
+from sublayer.objective.base import Scored, Scores, family_of
 from sublayer.objective.supervised.answering import answer_together
 from sublayer.objective.supervised.scores import (
     BaselineScores,
@@ -272,7 +272,7 @@ def describe_end(job: Job, outcome: Outcome) -> str:
         return f"failed: {outcome.failure}"
     if outcome.record is None:
         return "scored"
-    return describe_valid(family_of(job.recipe.objective), outcome.record["valid"])
+    return family_of(job.recipe.objective).describe_valid(outcome.record["valid"])
 
 
 def score_run(

@@ -39,7 +39,6 @@ from sublayer.objective.supervised.answering import (
     mean,
     mean_threshold,
     member_answers,
-    predict_rows,
 )
 from sublayer.objective.supervised.evaluation import UnseenRows, choose
 from sublayer.objective.supervised.heads import (
@@ -382,23 +381,23 @@ def test_texts_tuples_and_mappings_are_the_same_rows(task):
     more = [{"choices": list(each.choices)} if each.choices else {} for each in examples]
     mappings = [{**each.fields, **own} for each, own in zip(examples, more, strict=True)]
     tuples = [(*each.fields.values(), *each.choices) for each in examples]
-    lists, found = [[*row.values()] for row in mappings], predict_rows(Answerer([model]), mappings)
+    lists, found = [[*row.values()] for row in mappings], Answerer([model]).predict_rows(mappings)
     assert len(found) == len(examples)
     for rows in (tuples, lists, [text for (text,) in tuples] if task == "sst2" else tuples):
-        assert predict_rows(Answerer([model]), rows) == found
+        assert Answerer([model]).predict_rows(rows) == found
 
 
 def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_rows_nothing():
     model = answering(split_for("rte", "text"))
     rows = [{"sentence1": "w1 w2", "sentence2": "w3"}, ("w1", " "), ("w3", "w4")]
-    written = predict_rows(Answerer([model]), rows)
+    written = Answerer([model]).predict_rows(rows)
     assert written[0].written is not None and written[0].probabilities == {}
     model.task = replace(model.task, answer="rank")
-    ranked, empty, last = predict_rows(Answerer([model]), rows)
+    ranked, empty, last = Answerer([model]).predict_rows(rows)
     assert ranked.written is None and sum(ranked.probabilities.values()) == pytest.approx(1)
     assert ranked.label in ("entailment", "not_entailment")
     assert (empty.is_answered, empty.label, empty.probabilities) == (False, None, {})
-    assert [ranked, last] == predict_rows(Answerer([model]), [rows[0], rows[2]])
+    assert [ranked, last] == Answerer([model]).predict_rows([rows[0], rows[2]])
 
 
 @pytest.mark.parametrize("task, rows, message", [
@@ -411,17 +410,17 @@ def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_row
 ])  # fmt: skip
 def test_rows_that_lack_fields_are_refused(task, rows, message):
     with pytest.raises(DataError, match=message):
-        predict_rows(Answerer([answering(split_for(task, "pair"))]), rows)
+        Answerer([answering(split_for(task, "pair"))]).predict_rows(rows)
 
 
 def test_a_model_without_the_task_or_a_tokenizer_is_refused():
     examples = {name: draw_examples(name, 3) for name in ("sst2", "rte")}
     model = answering(split_of(examples, "text", trains=False))
     with pytest.raises(ConfigError, match="several tasks, sst2, rte"):
-        predict_rows(Answerer([model]), ["w1"])
-    assert len(predict_rows(Answerer([model], "sst2"), ["w1"])) == 1
+        Answerer([model]).predict_rows(["w1"])
+    assert len(Answerer([model], "sst2").predict_rows(["w1"])) == 1
     with pytest.raises(ConfigError, match="does not answer cola, but sst2, rte"):
-        predict_rows(Answerer([model], "cola"), ["w1"])
+        Answerer([model], "cola").predict_rows(["w1"])
     model = answering(split_for("mnli", "pair"))
     assert Answerer([model], "ax").task.name == "ax"  # a diagnostic set of its task
     with pytest.raises(ConfigError, match="does not answer axb"):
@@ -471,9 +470,9 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
     rows = [("w1", "w2"), ("w3", " "), ("w4 w5", "w6")]
     noted = Mock()
     monkeypatch.setattr("sublayer.objective.supervised.answering.note_losses", noted)
-    first, empty, _ = predict_rows(Answerer(models, names=["a", "b", "c"]), rows)
+    first, empty, _ = Answerer(models, names=["a", "b", "c"]).predict_rows(rows)
     assert noted.call_count == len({model.tokenizer.fingerprint for model in models}) > 1
-    own = [predict_rows(Answerer([model]), rows)[0].probabilities["entailment"] for model in models]
+    own = [Answerer([model]).predict_rows(rows)[0].probabilities["entailment"] for model in models]
     assert not empty.is_answered
     assert first.probabilities["entailment"] == pytest.approx(sum(own) / 3, **CLOSE)
 

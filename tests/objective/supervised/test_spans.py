@@ -24,8 +24,6 @@ from sublayer.objective.supervised import heads
 from sublayer.objective.supervised import text as texts
 from sublayer.objective.supervised.heads import (
     AskedSplit,
-    answer_examples,
-    answer_questions,
     rank_question,
     span_losses,
 )
@@ -140,7 +138,7 @@ def _answered(name, examples, model):
     part = TaskPart(TASKS[name], "dev", encoded, lambda: examples, dict)
     split = task_split("test", [part], TOKENIZER, SupervisedObjective())
     spec = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=_MOST)
-    return encoded, *answer_questions(AskedSplit(model, split, RULE, spec))
+    return encoded, *AskedSplit(model, split, RULE, spec).answer_questions()
 
 
 def _scored_pairs(model, name, states, may_answer):
@@ -332,7 +330,7 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
     for size in (100, 4, 1):
         monkeypatch.setattr(heads, "scored_sequences", lambda model, context, n=size: n)
         asked = AskedSplit(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
-        found.append(answer_examples(asked))
+        found.append(asked.answer_examples())
     (answers, losses), *others = found
     for other_answers, other_losses in others:
         assert other_losses == pytest.approx(losses, abs=1e-9)
