@@ -122,7 +122,6 @@ def plan(
         Machine,
         make_plan,
         plan_processes,
-        plan_to_json,
     )
     from sublayer.study.definition import ask, is_run, load_asked
 
@@ -180,18 +179,17 @@ def plan(
         notes.append(f"runs are inspected: {study.inspecting.describe(study.scoring.split_name)}")
     counted = replace(counted, notes=tuple(notes))
     if study.chain is not None:
-        from sublayer.study.arms import explain_nesting
         from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
 
         with stage("measuring" if measure else "counting"):
             stages = plan_stages(study, counted, resources, clock, n_seeds=n_seeds)
         counted = with_stages(counted, stages, study.chain)
-        result = plan_to_json(counted, resources, n_seeds, n_tried, jobs)
+        result = counted.to_json(resources, n_seeds, n_tried, jobs)
         result |= stages_to_json(stages, resources, jobs)
         result["notes"] += [_AS_LONG] if study.chain.finetunes else []
-        result["notes"].append(explain_nesting(study.chain, n_seeds))
+        result["notes"].append(study.chain.explain_nesting(n_seeds))
     else:
-        result = plan_to_json(counted, resources, n_seeds, n_tried, jobs)
+        result = counted.to_json(resources, n_seeds, n_tried, jobs)
     if is_divided:
         rate = None if link is None else link * 1e9
         machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate, device)

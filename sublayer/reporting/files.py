@@ -14,7 +14,6 @@ from sublayer.reporting.html import render_report, render_run, write_report
 from sublayer.reporting.tables import card_json, check_table_files, write_tables
 from sublayer.reporting.words import describe_largest, headline
 from sublayer.statistics.difference import CONFIDENCE
-from sublayer.study.budget.match import budget_to_json
 from sublayer.study.collect import results_of_folder
 from sublayer.study.comparisons import (
     arm_budgets,
@@ -143,7 +142,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "baseline": results.baseline,
         "confidence": CONFIDENCE,
         "arms": [
-            {**_arm_to_json(arm, results), "excess": budget_to_json(budget)}
+            {**_arm_to_json(arm, results), "excess": budget.to_json()}
             for arm, budget in zip(results.arms, arm_budgets(results), strict=True)
         ],
         "n_comparisons": results.n_comparisons,

@@ -177,6 +177,55 @@ class Chain:
         before = [name for name in stage.before if name != PRETRAINING]
         return 1 + max((self.depth(self.stage(name)) for name in before), default=0)
 
+    def describe_stages(self) -> str:
+        """Write as JSON the identity of a chain besides its arms' recipes.
+
+        Left out: the number of fine-tunings, which may grow; columns; and file paths, as runs are
+        identified by content.
+        """
+        arms = {name: asdict(arm) for name, arm in self.arms.items()}
+        stages = [asdict(stage) for stage in self.stages]
+        for described in (*stages, *arms.values()):
+            described.pop("n_seeds", None)
+            # Studies begun before these fields existed are equal without them.
+            for name in ("start", "from_step", "ensemble"):
+                if described.get(name) in (None, "", ()):
+                    described.pop(name, None)
+        return json.dumps({"stages": stages, "arms": arms, "tune": list(self.tune)}, sort_keys=True)
+
+    def is_within(self, n_seeds: int) -> bool:
+        """Return whether fine-tunings of one pre-training are compared, not pre-trainings."""
+        return n_seeds == 1 and self.n_seeds > 1 and self.finetunes
+
+    def n_compared(self, n_seeds: int) -> int:
+        """Count the compared units: pre-trainings, or fine-tunings of the only one."""
+        return self.n_seeds if self.is_within(n_seeds) else n_seeds
+
+    def explain_nesting(self, n_seeds: int) -> str:
+        """Word the population that a verdict of a chain generalizes to."""
+        if not self.finetunes:
+            return (
+                "All stages of a chain share the seed of its pre-training. Verdicts are over "
+                f"{count(n_seeds, 'chain')} of each arm."
+            )
+        finetunings = count(self.n_seeds, "fine-tuning")
+        if self.is_within(n_seeds):
+            return (
+                f"Verdicts are over {finetunings} of one pre-training of each arm: they hold for "
+                "these weights alone, not for architectures or objectives, since another "
+                "pre-training may give another verdict. --seeds 3 pre-trains three times."
+            )
+        if self.n_seeds == 1:
+            nested = "each with one fine-tuning on each task"
+        else:
+            nested = f"each scored by the {self.nested} of its {finetunings} on each task"
+        verdicts = "Verdicts are over pre-trainings."
+        if n_seeds < FEWEST_SEEDS:
+            verdicts = f"Fewer than {FEWEST_SEEDS} pre-trainings give no verdict."
+        return (
+            f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. {verdicts}"
+        )
+
 
 def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Merge settings: later ones replace earlier ones, and remove settings that they exclude."""
@@ -187,23 +236,6 @@ def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
                 merged = {key: value for key, value in merged.items() if key not in group}
         merged |= layer
     return merged
-
-
-def describe_stages(chain: Chain) -> str:
-    """Write as JSON the identity of a chain besides its arms' recipes.
-
-    Left out: the number of fine-tunings, which may grow; columns; and file paths, as runs are
-    identified by content.
-    """
-    arms = {name: asdict(arm) for name, arm in chain.arms.items()}
-    stages = [asdict(stage) for stage in chain.stages]
-    for described in (*stages, *arms.values()):
-        described.pop("n_seeds", None)
-        # Studies begun before these fields existed are equal without them.
-        for name in ("start", "from_step", "ensemble"):
-            if described.get(name) in (None, "", ()):
-                described.pop(name, None)
-    return json.dumps({"stages": stages, "arms": arms, "tune": list(chain.tune)}, sort_keys=True)
 
 
 class _Named(Typed, extra="allow"):
@@ -249,40 +281,6 @@ def finetuning_seed(pretraining: int, number: int) -> int:
     pre-trainings, and averaging would not remove their effect.
     """
     return MOST_FINETUNINGS * pretraining + number
-
-
-def is_within(chain: Chain, n_seeds: int) -> bool:
-    """Return whether fine-tunings of one pre-training are compared, not pre-trainings."""
-    return n_seeds == 1 and chain.n_seeds > 1 and chain.finetunes
-
-
-def n_compared(chain: Chain, n_seeds: int) -> int:
-    """Count the compared units: pre-trainings, or fine-tunings of the only one."""
-    return chain.n_seeds if is_within(chain, n_seeds) else n_seeds
-
-
-def explain_nesting(chain: Chain, n_seeds: int) -> str:
-    """Word the population that a verdict of a chain generalizes to."""
-    if not chain.finetunes:
-        return (
-            "All stages of a chain share the seed of its pre-training. Verdicts are over "
-            f"{count(n_seeds, 'chain')} of each arm."
-        )
-    finetunings = count(chain.n_seeds, "fine-tuning")
-    if is_within(chain, n_seeds):
-        return (
-            f"Verdicts are over {finetunings} of one pre-training of each arm: they hold for "
-            "these weights alone, not for architectures or objectives, since another "
-            "pre-training may give another verdict. --seeds 3 pre-trains three times."
-        )
-    if chain.n_seeds == 1:
-        nested = "each with one fine-tuning on each task"
-    else:
-        nested = f"each scored by the {chain.nested} of its {finetunings} on each task"
-    verdicts = "Verdicts are over pre-trainings."
-    if n_seeds < FEWEST_SEEDS:
-        verdicts = f"Fewer than {FEWEST_SEEDS} pre-trainings give no verdict."
-    return f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. {verdicts}"
 
 
 LONGEST_PART = 60
@@ -346,6 +344,21 @@ class Arm:
     """Settled settings solved by matching, as on the command line."""
     mismatch: float = 0.0
     """The remaining excess over the arm that it is matched to, as a share (see ``Match``)."""
+
+    def facts(self, model: ResolvedModel | None = None, steps: int | None = None) -> "ArmFacts":
+        """Count the parameters and operations of an arm, by default of the recipe of a run."""
+        recipe = self.loaded.recipe
+        if model is None or steps is None:
+            assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
+            model, steps = recipe.model, recipe.train.steps
+        return ArmFacts(
+            name=self.name,
+            parameters=asdict(count_parameters(model, recipe.objective)),
+            flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
+            steps=steps,
+            mismatch=self.mismatch,
+            matched=self.matched,
+        )
 
 
 @dataclass(frozen=True)
@@ -629,21 +642,3 @@ class ArmFacts(Typed):
     """Optimizer steps of its recipe; 0 if that is not trained."""
     mismatch: Number
     matched: tuple[str, ...]
-
-
-def describe_arm(
-    arm: Arm, model: ResolvedModel | None = None, steps: int | None = None
-) -> ArmFacts:
-    """Count the parameters and operations of an arm, by default of the recipe of a run."""
-    recipe = arm.loaded.recipe
-    if model is None or steps is None:
-        assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
-        model, steps = recipe.model, recipe.train.steps
-    return ArmFacts(
-        name=arm.name,
-        parameters=asdict(count_parameters(model, recipe.objective)),
-        flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
-        steps=steps,
-        mismatch=arm.mismatch,
-        matched=arm.matched,
-    )

@@ -31,10 +31,6 @@ from sublayer.study.arms import (
     ArmFacts,
     Chain,
     Trial,
-    describe_arm,
-    explain_nesting,
-    is_within,
-    n_compared,
     planned_trials,
 )
 from sublayer.study.budget.expected import tokens_per_step
@@ -46,14 +42,13 @@ from sublayer.study.columns import (
     published_metric,
     run_scores,
     speed_metric,
-    value_of,
 )
 from sublayer.study.comparisons import LOSS, read_curves
 from sublayer.study.definition import Study
-from sublayer.study.evidence import StudyJudge, look_reached
+from sublayer.study.evidence import StudyJudge
 from sublayer.study.inspection import LAYERS, read_layers, read_sample
 from sublayer.study.jobs.run import ERROR, Outcome, SharedData
-from sublayer.study.plan_file import StudyPlan, read_plan, sealing_of, study_of
+from sublayer.study.plan_file import StudyPlan, read_plan, sealing_of
 from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.study.results import (
     RESULTS,
@@ -120,10 +115,10 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
             f"{folder}: no run of the baseline, {baseline}, has ended: "
             "there is nothing to report yet"
         )
-    study = study_of(plan, plan.about, arms)
+    study = plan.study(plan.about, arms)
     if chain_plan is None:
         judge, n_missing, n_made = _judge_arms(study, plan, runs)
-        results = collect_results(judge, list(map(describe_arm, arms)), command=command)
+        results = collect_results(judge, [arm.facts() for arm in arms], command=command)
         inspected = []
         for arm in results.arms:
             outcomes = dict(judge.runs[arm.name, PRETRAINING].seeded())
@@ -152,8 +147,8 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
         n_missing = sum(missing.values())
         n_made = sum(chain_plan.n_runs.values()) - n_missing
         chain = chain_plan.chain
-        within = chain.n_seeds if is_within(chain, chain_plan.n_seeds) else 0
-        n_seeds = n_compared(chain, chain_plan.n_seeds)
+        within = chain.n_seeds if chain.is_within(chain_plan.n_seeds) else 0
+        n_seeds = chain.n_compared(chain_plan.n_seeds)
         judge = StudyJudge(
             replace(study, chain=chain),
             list_columns(study.name, chain, chain_plan.parts, chain_plan.kinds),
@@ -205,7 +200,7 @@ def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, 
     )
     if not request.looks:
         return replace(judge, is_unfinished=n_missing > 0), n_missing, n_made
-    look, n_missing, is_judged = look_reached(judge, names, request.seeds)
+    look, n_missing, is_judged = judge.look_reached(names, request.seeds)
     return replace(judge, n_seeds=look, is_unfinished=not is_judged), n_missing, n_made
 
 
@@ -404,7 +399,7 @@ def _scorecard(
         averages = {
             column.name: Cell(value)
             for column in judge.columns
-            if column.members and (value := value_of(column, means)) is not None
+            if column.members and (value := column.value_of(means)) is not None
         }
         rows.append(ScoreRow(name, "baseline", {**scored, **averages}))
     for name, printed in published.items():
@@ -551,7 +546,7 @@ def list_notes(
     """
     study, about = judge.study, plan.about
     assert about is not None, "it is written before the first run"
-    notes = [] if chain_plan is None else [explain_nesting(chain_plan.chain, chain_plan.n_seeds)]
+    notes = [] if chain_plan is None else [chain_plan.chain.explain_nesting(chain_plan.n_seeds)]
     notes += [*study.caveats, *about.layer_notes, *(chain_plan.cuts.values() if chain_plan else ())]
     if chain_plan is None and not results.has_verdicts:
         n_seeds = results.n_seeds

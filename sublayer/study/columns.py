@@ -76,6 +76,19 @@ class Column:
         """The column's name."""
         return self.metric.name
 
+    def value_of(self, scores: Mapping[str, float]) -> float | None:
+        """Return a column's value from the scores of a run or a pre-training; None if missing.
+
+        ``scores`` are by column name, without averages; ``member:metric`` names a metric.
+        """
+        if not self.members:
+            return scores.get(self.name)
+        members = list(map(names_of, self.members))
+        if not scores.keys() >= {name for names in members for name in names}:
+            return None
+        values = [math.fsum(scores[name] for name in names) / len(names) for names in members]
+        return math.fsum(values) / len(values)
+
 
 def list_columns(
     study: str,
@@ -132,20 +145,6 @@ def metric_columns(study: Study) -> list[Column]:
     Raises ConfigError as ``study_metrics`` does.
     """
     return [Column(metric, PRETRAINING, key=metric.name) for metric in study_metrics(study)]
-
-
-def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
-    """Return a column's value from the scores of a run or a pre-training; None if missing.
-
-    ``scores`` are by column name, without averages; ``member:metric`` names a metric.
-    """
-    if not column.members:
-        return scores.get(column.name)
-    members = list(map(names_of, column.members))
-    if not scores.keys() >= {name for names in members for name in names}:
-        return None
-    values = [math.fsum(scores[name] for name in names) / len(names) for names in members]
-    return math.fsum(values) / len(values)
 
 
 def run_scores(

@@ -33,7 +33,7 @@ from sublayer.statistics.secondary import (
     superiority,
     welch_t,
 )
-from sublayer.study.budget.match import ArmBudget, Budget, Currency, Excess, excess_over
+from sublayer.study.budget.match import ArmBudget, Budget, Currency, Excess
 from sublayer.study.results import ArmResult, Curve, Results, Tuning
 from sublayer.training.log import METRICS, mean_losses, read_metrics
 
@@ -347,9 +347,9 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
         realised[arm.name] = Budget(total, costs.operations, seconds)
     pairs = [(difference.arm, difference.baseline) for difference in results.differences]
     return [
-        ArmBudget(*pair, *(excess_over(*map(of.__getitem__, pair)) for of in (planned, realised)))
-        for pair in pairs
-        if planned.keys() >= {*pair}
+        ArmBudget(arm, other, *(of[arm].excess_over(of[other]) for of in (planned, realised)))
+        for arm, other in pairs
+        if planned.keys() >= {arm, other}
     ]
 
 

@@ -29,7 +29,6 @@ from sublayer.study.arms import (
     TuneBy,
     check_distinct,
     expand,
-    is_within,
     make_arm,
     make_trials,
     name_arms,
@@ -541,6 +540,11 @@ class Options:
     extend: int | None = None
     """Maximum extensions of a numeric grid with the best value at an edge; None: none."""
 
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the given options, as on the command line, in the order of ``names``."""
+        values = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return {option: value for option, value in values.items() if value is not None}
+
 
 _OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")
 """Options of studies without stages."""
@@ -550,12 +554,6 @@ _SINGLE = (
     *("finetunings", "data", "scale", "device"),
 )
 """Single-valued options, as a command line lists them."""
-
-
-def _given(options: Options, names: Iterable[str]) -> dict[str, Any]:
-    """Return the given options, as on the command line, in the order of ``names``."""
-    values = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
-    return {option: value for option, value in values.items() if value is not None}
 
 
 def command_line(
@@ -573,7 +571,7 @@ def command_line(
         (name, text) for name, texts in repeated.items() for text in texts
     ]
     pairs += [("--jobs", options.jobs)] if options.jobs > 1 else []
-    pairs += _given(options, _SINGLE).items()
+    pairs += options.given(_SINGLE).items()
     pairs += [] if out is None else [("--out", out)]
     words = ["sublayer", "compare", *sources, *overrides]
     command = shlex.join([*words, *(str(word) for pair in pairs for word in pair)])
@@ -657,7 +655,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
             f"--finetunings {n_inner}",
             (not 1 <= n_inner <= most_inner, f"it is not between 1 and {most_inner:,}"),
             (
-                is_within(study.chain, n_seeds) and n_inner < FEWEST_SEEDS,
+                study.chain.is_within(n_seeds) and n_inner < FEWEST_SEEDS,
                 "too few to estimate the spread over fine-tunings of one pre-training: give "
                 f"{FEWEST_SEEDS} or more, or 1 for values without a verdict",
             ),
@@ -673,7 +671,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
         n_tuning=options.tuning_seeds or 1,
         first_tuning=FIRST_TUNING_SEED if first is None else first,
     )
-    tuning_options = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
+    tuning_options = tuple(options.given(("tuning_seeds", "first_tuning_seed", "extend")))
     seeds.check(looks.planned[-1], is_tuned=bool(tune), options=tuning_options)
     if options.extend:
         values = [value for trial in trials for value in trial.settings.values()]
@@ -700,7 +698,7 @@ def _with_options(study: Study, options: Options) -> Study:
         study = replace(study, question=question)
     if chain is None:
         needing_stages = [
-            *_given(options, ("finetunings", "data")),
+            *options.given(("finetunings", "data")),
             *(f"--tune {text}" for text in of_tasks),
         ]
         check_rules(
@@ -712,7 +710,7 @@ def _with_options(study: Study, options: Options) -> Study:
             ),
         )
         return study
-    plain = ", ".join(_given(options, _OF_PLAIN))
+    plain = ", ".join(options.given(_OF_PLAIN))
     stray = next((text for text in texts if text not in of_tasks), None)
     has_published = any(stage.tasks for stage in chain.stages)
     check_rules(

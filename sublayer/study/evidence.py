@@ -36,7 +36,7 @@ from sublayer.statistics.looks import (
 )
 from sublayer.statistics.scores import RunScores, Tuned, against_baseline
 from sublayer.study.arms import Chain, names_of
-from sublayer.study.columns import Column, primary_column, run_scores, value_of
+from sublayer.study.columns import Column, primary_column, run_scores
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, COLLAPSED, ERROR
 from sublayer.study.question import Seeds
@@ -220,7 +220,7 @@ def arm_scores(
     for seed, values in sorted(by_seed.items()):
         scores = {name: average(scored) for name, scored in values.items()}
         for column in columns:
-            shown = value_of(column, scores)
+            shown = column.value_of(scores)
             if shown is not None:
                 compared.setdefault(column.name, {})[seed] = shown
     cells = {}
@@ -462,35 +462,33 @@ class StudyJudge:
             for seed, units in by_seed.items()
         }
 
+    def look_reached(self, arms: Collection[str], seeds: Seeds) -> tuple[int, int, bool]:
+        """Return the look that a sequential study of ``arms`` has reached.
 
-def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> tuple[int, int, bool]:
-    """Return the look that a sequential study of ``arms`` has reached.
+        Returns the last look with all runs ended (else the first look), the number of missing runs
+        of the next look, and whether the first look has ended.
+        """
+        ended = {
+            arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
+            for (arm, _), stage_runs in self.runs.items()
+        }
+        going_on = set(arms)
+        last = 0
+        for look in self.looks.planned:
+            wanted = set(seeds.compared(look))
+            n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
+            if n_missing:
+                return last or look, n_missing, last > 0
+            last = look
+            going_on = replace(self, n_seeds=look, n_awaited=0).undecided()
+            if not going_on:
+                break
+        return last, 0, True
 
-    Returns the last look with all runs ended (else the first look), the number of missing runs of
-    the next look, and whether the first look has ended.
-    """
-    ended = {
-        arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
-        for (arm, _), stage_runs in judge.runs.items()
-    }
-    going_on = set(arms)
-    last = 0
-    for look in judge.looks.planned:
-        wanted = set(seeds.compared(look))
-        n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
-        if n_missing:
-            return last or look, n_missing, last > 0
-        last = look
-        going_on = undecided(replace(judge, n_seeds=look, n_awaited=0))
-        if not going_on:
-            break
-    return last, 0, True
-
-
-def undecided(judge: StudyJudge) -> set[str]:
-    """Return the arms that would get more runs for a further look."""
-    hypothesis = judge.study.question.hypothesis
-    return undecided_arms(judge.first(), judge.scored, hypothesis.contrast if hypothesis else ())
+    def undecided(self) -> set[str]:
+        """Return the arms that would get more runs for a further look."""
+        hypothesis = self.study.question.hypothesis
+        return undecided_arms(self.first(), self.scored, hypothesis.contrast if hypothesis else ())
 
 
 UNKNOWN = (

@@ -25,7 +25,7 @@ from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
-from sublayer.study.arms import LONGEST_PART, PRETRAINING, Arm, describe_arm, in_path, name_arms
+from sublayer.study.arms import LONGEST_PART, PRETRAINING, Arm, in_path, name_arms
 from sublayer.study.collect import collect_results, list_caveats, list_text_caveats
 from sublayer.study.columns import metric_columns
 from sublayer.study.definition import Study, other_settings
@@ -54,6 +54,31 @@ class Recorded:
         """Return the run's recipe as an arm; derived settings are marked by origin."""
         origins = dict.fromkeys(read_derived(self.path / RUN_RECIPE), DERIVED)
         return Arm(name, LoadedRecipe(self.recipe, origins, name, ()), {})
+
+    def scoring_recipe(self, first: "Recorded") -> Recipe:
+        """Return the scoring recipe of a run, with the first run's masked tokens and pairs."""
+        if self.recipe.data.tasks is not None:
+            return self.recipe
+        return self.recipe.model_copy(update={"objective": first.recipe.objective})
+
+    def find_outcome(self, first: "Recorded", folder: Path) -> Outcome:
+        """Read the test scores of a run from its folder, or from the comparison's."""
+        recipe, test = self.scoring_recipe(first), None
+        if self.recipe.objective == recipe.objective:
+            test = read_test(self.path / TEST, recipe)
+        if test is None:
+            try:
+                is_of_record = (
+                    read_typed(folder / _SCORED, dict[str, str], ConfigError) == self.mark()
+                )
+            except (FileNotFoundError, ConfigError):
+                is_of_record = False
+            test = read_test(folder / TEST, recipe) if is_of_record else None
+        return Outcome(self.path, self.record, test, scored_in=folder if folder.is_dir() else None)
+
+    def mark(self) -> dict[str, str]:
+        """Return the checksum of a run's record, which changes when the run is lengthened."""
+        return {"record_sha256": hashlib.sha256((self.path / RECORD).read_bytes()).hexdigest()}
 
 
 _OF_TOKENIZER = {
@@ -167,7 +192,7 @@ def compare_runs(
         }
 
         def find(name: str, seed: int) -> Outcome:
-            return _find(arms[name][seed], runs[0], score_folders[name, seed])
+            return arms[name][seed].find_outcome(runs[0], score_folders[name, seed])
 
         unscored = {index: key for index, key in enumerate(score_folders, 1) if not find(*key).test}
         try:
@@ -184,7 +209,7 @@ def compare_runs(
             for position, (name, seed) in unscored.items():
                 run = arms[name][seed]
                 note(f"[{position}/{len(score_folders)}] {run.path}: scoring the test split")
-                scored = score_run(run.path, data, _scored(run, runs[0]), device=device)
+                scored = score_run(run.path, data, run.scoring_recipe(runs[0]), device=device)
                 _keep(scored, run, score_folders[name, seed])
         outcomes = {
             (name, PRETRAINING): StageRuns({seed: [find(name, seed)] for seed in by_seed})
@@ -196,7 +221,7 @@ def compare_runs(
         n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
         judge = StudyJudge(study, columns, outcomes, n_seeds, fixed(n_seeds))
         command = shlex.join(["sublayer", "compare", *map(str, paths)])
-        facts = list(map(describe_arm, firsts))
+        facts = [arm.facts() for arm in firsts]
         usual, *_ = (arm.parameters["total"] or 0 for arm in facts)
         for number, arm in enumerate(facts):
             mismatch = ((arm.parameters["total"] or 0) - usual) / usual
@@ -265,35 +290,9 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
     return dict(zip(names, by_recipe.values(), strict=True))
 
 
-def _scored(run: Recorded, first: Recorded) -> Recipe:
-    """Return the scoring recipe of a run, with the first run's masked tokens and pairs."""
-    if run.recipe.data.tasks is not None:
-        return run.recipe
-    return run.recipe.model_copy(update={"objective": first.recipe.objective})
-
-
-def _find(run: Recorded, first: Recorded, folder: Path) -> Outcome:
-    """Read the test scores of a run from its folder, or from the comparison's."""
-    recipe, test = _scored(run, first), None
-    if run.recipe.objective == recipe.objective:
-        test = read_test(run.path / TEST, recipe)
-    if test is None:
-        try:
-            is_of_record = read_typed(folder / _SCORED, dict[str, str], ConfigError) == _mark(run)
-        except (FileNotFoundError, ConfigError):
-            is_of_record = False
-        test = read_test(folder / TEST, recipe) if is_of_record else None
-    return Outcome(run.path, run.record, test, scored_in=folder if folder.is_dir() else None)
-
-
 def _keep(scored: Scored, run: Recorded, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if scored.items is not None:
         write_items(folder, scored.items, family_of(run.recipe.objective).tables())
     write_json(folder / TEST, scored.scores)
-    write_json(folder / _SCORED, _mark(run))  # last: then its scores are complete
-
-
-def _mark(run: Recorded) -> dict[str, str]:
-    """Return the checksum of a run's record, which changes when the run is lengthened."""
-    return {"record_sha256": hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()}
+    write_json(folder / _SCORED, run.mark())  # last: then its scores are complete

@@ -26,7 +26,7 @@ from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_object, read_toml
 from sublayer.runs.folder import ENSEMBLE
 from sublayer.statistics.difference import CONFIDENCE
-from sublayer.study.arms import Arm, TuneBy, describe_stages
+from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import OptionedStudy, Study
 from sublayer.study.inspection import Inspecting
@@ -282,7 +282,7 @@ class Request(Typed):
             "score": None
             if study.scoring.is_whole_test
             else study.scoring.model_dump(exclude_none=True),
-            "stages": study.chain and describe_stages(study.chain),
+            "stages": study.chain and study.chain.describe_stages(),
             "first_seed": optioned.seeds.first,
             "tuning_seeds": list(optioned.seeds.tuning) if tune else None,
             "tune_by": "loss" if tune and study.tune_by == "loss" else None,
@@ -371,25 +371,24 @@ class StudyPlan(Typed):
     seals: list[Seal] | None = None
     """Seals of the plan before the first run, and of additions since; None for older studies."""
 
-
-def study_of(plan: StudyPlan, about: About, arms: Sequence[Arm]) -> Study:
-    """Build the study of a plan, with its arms."""
-    return Study(
-        name=about.name,
-        title=about.title,
-        source="",
-        match=plan.asked.match,
-        n_seeds=None,
-        arms=tuple(replace(arm, against=about.against.get(arm.name)) for arm in arms),
-        metric=about.metric or None,
-        caveats=tuple(about.caveats),
-        scoring=Scoring.model_validate(plan.asked.score or {}),
-        inspecting=about.inspect,
-        question=Question.of_dict(about.question),
-        published=about.published,
-        paper=about.paper,
-        kept_texts=tuple(about.texts),
-    )
+    def study(self, about: About, arms: Sequence[Arm]) -> Study:
+        """Build the study of a plan, with its arms."""
+        return Study(
+            name=about.name,
+            title=about.title,
+            source="",
+            match=self.asked.match,
+            n_seeds=None,
+            arms=tuple(replace(arm, against=about.against.get(arm.name)) for arm in arms),
+            metric=about.metric or None,
+            caveats=tuple(about.caveats),
+            scoring=Scoring.model_validate(self.asked.score or {}),
+            inspecting=about.inspect,
+            question=Question.of_dict(about.question),
+            published=about.published,
+            paper=about.paper,
+            kept_texts=tuple(about.texts),
+        )
 
 
 def read_plan(folder: Path) -> StudyPlan:

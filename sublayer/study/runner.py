@@ -23,7 +23,7 @@ from sublayer.runs.folder import check_start
 from sublayer.runs.run import lay_out, measure_step, text_rows
 from sublayer.runs.session import Place, recall_run_pace, resolve_run
 from sublayer.statistics.looks import fixed
-from sublayer.study.arms import PRETRAINING, Arm, Chain, arm_notes, explain_nesting, n_compared
+from sublayer.study.arms import PRETRAINING, Arm, Chain, arm_notes
 from sublayer.study.budget.expected import run_disk
 from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
 from sublayer.study.collect import keep_baselines, list_text_caveats, results_of_folder
@@ -37,7 +37,7 @@ from sublayer.study.definition import (
     asked_study,
     command_line,
 )
-from sublayer.study.evidence import StudyJudge, foresee, has_items, undecided
+from sublayer.study.evidence import StudyJudge, foresee, has_items
 from sublayer.study.finished import compare_runs
 from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
 from sublayer.study.inspection import draw_samples, sample_of
@@ -50,7 +50,6 @@ from sublayer.study.stage_recipes import (
     ChainPlan,
     StageRecipes,
     beside_earlier,
-    describe_chain,
     keep_chain,
 )
 from sublayer.study.study_file import DEVIATION
@@ -238,7 +237,7 @@ def list_stages_header(
     rows.append(("runs", f"{sum(chain_plan.n_runs.values()):,} in all{computing.where}"))
     budgets = _budgets(arms, measures, rule, [arm.steps or None for arm in chain_plan.arms])
     rows += [(label, f"{text} (pre-training)") for label, text in budgets]
-    rows.append(("seeds", explain_nesting(chain, chain_plan.n_seeds)))
+    rows.append(("seeds", chain.explain_nesting(chain_plan.n_seeds)))
     starts = [f"{name} from {arm.start}" for name, arm in chain.arms.items() if arm.start]
     if starts:
         rows.append(("starts", f"each pre-training from another of its seed: {', '.join(starts)}"))
@@ -376,7 +375,7 @@ class _Runner:
                 break
             columns, n_tuning = metric_columns(study), seeds.n_tuning
             judge = StudyJudge(study, columns, runs, look, looks, taken, n_tuning=n_tuning)
-            continuing = undecided(judge)
+            continuing = judge.undecided()
             if not continuing:
                 break
             note(
@@ -411,7 +410,7 @@ class _Runner:
                 tokenizers[arm.name] = str(keep_tokenizer(self._path.absolute(), content))
         loaded = {arm.name: arm.loaded for arm in arms}
         recipes = StageRecipes(study.name, chain, loaded, scratch, tokenizers)
-        chain_plan = describe_chain(recipes, arms, data, facts, n_seeds=n_seeds)
+        chain_plan = recipes.describe_chain(arms, data, facts, n_seeds=n_seeds)
         chain_plan = beside_earlier(self._path, chain_plan, recipes)
         # Refused before any training.
         columns = list_columns(study.name, chain_plan.chain, chain_plan.parts, chain_plan.kinds)
@@ -448,7 +447,7 @@ class _Runner:
                 "--finetunings"
             )
         computing.check_recipes([sized for stage in planned.values() for sized in stage], n_runs)
-        looks = fixed(n_compared(chain, n_seeds))
+        looks = fixed(chain.n_compared(n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
         header = list_stages_header(
             arms, facts, self._study.match, chain_plan, computing, self._path

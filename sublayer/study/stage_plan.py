@@ -13,10 +13,10 @@ from sublayer.errors import DataError
 from sublayer.model.estimates import FLOAT32_BYTES
 from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage
 from sublayer.study.budget.expected import Clock, Resources, Vocabulary, expected_vocabulary
-from sublayer.study.budget.match import Budget, apply_match, excess_over
+from sublayer.study.budget.match import Budget, apply_match
 from sublayer.study.budget.plan import ArmPlan, BudgetPlan, make_plan, total_to_json
 from sublayer.study.definition import Study
-from sublayer.study.stage_recipes import StageRecipes, stage_trials, steps_of_tasks
+from sublayer.study.stage_recipes import StageRecipes, steps_of_tasks
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def plan_stages(
             for arm, of_arm in keys.items():
                 if stage.name in of_arm:
                     sharing.setdefault(of_arm[stage.name], []).append(arm)
-            n_trials = len(stage_trials(recipes, stage))
+            n_trials = len(recipes.trials(stage))
             n_runs = n_seeds * chain.n_runs(stage) + (n_trials if n_trials > 1 else 0)
             for sharers in sharing.values():
                 arm_plan = arms[sharers[0]]
@@ -165,7 +165,7 @@ def with_stages(plan: BudgetPlan, stages: Sequence[StagePlan], chain: Chain) -> 
             operations = arm.excess.planned.operations if are_pretrained else None
             if {*both} == {*mine, *others} or (are_pretrained and PRETRAINING in both):
                 one, two = (sum(costs[name] or 0.0 for name in both) for costs in (mine, others))
-                operations = excess_over(Budget(1, one), Budget(1, two)).operations
+                operations = Budget(1, one).excess_over(Budget(1, two)).operations
             planned = replace(arm.excess.planned, operations=operations)
             arm = replace(arm, excess=replace(arm.excess, planned=planned))
         arms.append(arm)

@@ -42,8 +42,6 @@ from sublayer.study.arms import (
     Chain,
     Stage,
     Trial,
-    describe_arm,
-    describe_stages,
     differing_stages,
     in_path,
     make_trials,
@@ -223,6 +221,145 @@ class StageRecipes:
             columns=stage.columns,
         ).loaded
 
+    def trials(self, stage: Stage) -> list[Trial]:
+        """Build the trials of a stage, equal for all arms; an empty one without tuning.
+
+        Raises ConfigError as ``make_trials`` does.
+        """
+        chain = self.chain
+        if not chain.tune or not stage.finetunes or stage.ensemble:
+            return [NO_TRIAL]
+        planned = [
+            Arm(arm, self.planned(arm, stage.name), chain.of(arm).settings.get(stage.name, {}))
+            for arm in self.arms
+        ]
+        return make_trials(planned, chain.tune, stage=stage.name)
+
+    def find_keys(
+        self, data: Mapping[str, Data]
+    ) -> "tuple[dict[str, dict[str, str]], ByStage, dict[str, tuple[StagePart, ...]]]":
+        """Compute the keys of all stages, their files and texts, and the scored parts of tasks.
+
+        Keys and files are by arm and stage, except pre-trainings', whose ``data`` are prepared;
+        parts are by stage. Raises ConfigError and DataError for recipes that do not fit together,
+        tasks without files, and texts with nothing left to train on.
+        """
+        inputs: ByStage = {}
+        parts: dict[str, tuple[StagePart, ...]] = {}
+
+        def texts_of(arm: str, stage: Stage) -> Any:
+            if stage.name == PRETRAINING:
+                self.check_pretraining(arm, data[arm])
+                return data[arm].checksums
+            recipe = self.planned(arm, stage.name).recipe
+            named = recipe.data.tokenizer
+            content: list[Any] = []
+            if not self.chain.starts(arm, stage):
+                # A trained one follows from the recipe.
+                if named not in TOKENIZERS and Path(named).is_file():
+                    named = file_digest(Path(named), cache_folder())
+                content.append(named)
+            pairs: list[tuple[str, Any]] = [("tokenizer", tokenizer) for tokenizer in content]
+            try:
+                if stage.finetunes:
+                    files = find_task_files(recipe.data, cache_folder())
+                    parts[stage.name] = tuple(_parts(recipe, files))
+                    for file in files:
+                        identities = {split: file.identity(split) for split in file.paths}
+                        pairs += [(f"{file.task.name}.{name}", x) for name, x in identities.items()]
+                        content.append([*identities.values()])
+                else:
+                    is_utf8 = recipe.data.tokenizer != "bytes"
+                    texts = find_texts(recipe.data, cache_folder(), is_utf8=is_utf8)
+                    names = [(name, texts.identity(name)) for name in SPLITS if texts.has(name)]
+                    pairs += names
+                    content += [identity for _, identity in names]
+            except SublayerError as error:
+                raise type(error)(f"stage {stage.name}: {error}") from None
+            inputs.setdefault(arm, {})[stage.name] = [
+                of_checksums({name: content_key(identity)}, {})[0] for name, identity in pairs
+            ]
+            return content
+
+        keys = self.keys(texts_of)
+        for stage in self.chain.stages:
+            if stage.ensemble:
+                parts[stage.name] = parts[stage.before[0]]
+                for arm in self.arms:
+                    self._check_members(arm, stage, keys)
+        return keys, inputs, parts
+
+    def _check_members(self, arm: str, stage: Stage, keys: Mapping[str, Mapping[str, str]]) -> None:
+        """Raise ConfigError for members of an ensemble that are equal, or scored on other rows."""
+        firsts: dict[str, str] = {}
+        first_rows: list[Any] | None = None
+        for name, (of, member) in zip(stage.ensemble, stage.members(arm), strict=True):
+            first = firsts.setdefault(keys[of][member], name)
+            recipe = self.planned(of, member).recipe
+            rows = []
+            for file in find_task_files(recipe.data, cache_folder()):
+                for chosen in TaskDivision(recipe.data, file).scored:
+                    places = None if chosen.examples is None else chosen.examples.tolist()
+                    rows.append([file.task.name, chosen.split, file.identity(chosen.split), places])
+            first_rows = first_rows or rows
+            check_rules(
+                f"{self.study}: arm {arm}, ensemble {stage.name}",
+                (
+                    first != name,
+                    f"{first} and {name} are the same training from the same start: an ensemble "
+                    "needs different trainings",
+                ),
+                (
+                    rows != first_rows,
+                    f"{name} is scored on different rows than {stage.ensemble[0]}: give both the "
+                    "same files (data.path), divided alike",
+                ),
+            )
+
+    def describe_chain(
+        self,
+        arms: Sequence[Arm],
+        data: Mapping[str, Data],
+        measures: Measures,
+        *,
+        n_seeds: int,
+    ) -> "ChainPlan":
+        """Return the content of a chain's file before its runs; ``data`` are the pre-trainings'.
+
+        Raises ConfigError and DataError if stages do not fit together.
+        """
+        chain = self.chain
+        keys, inputs, parts = self.find_keys(data)
+        trials = {stage.name: tuple(self.trials(stage)) for stage in chain.stages}
+        for stage, arm in itertools.product(chain.stages, arms):
+            for trial in trials[stage.name] if stage.finetunes and not stage.ensemble else ():
+                recipe = trial.of(self.planned(arm.name, stage.name)).recipe
+                n_steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
+                with _placed(f"{self.study}: arm {arm.name}, stage {stage.name}"):
+                    recipe.train.check_keep_steps(n_steps or MOST_STEPS)
+        facts = []
+        for arm in arms:
+            steps = measures.steps(arm) if chain.of(arm.name).pretrains else 0
+            facts.append(arm.facts(measures.model(arm), steps))
+        folder = None if chain.data is None else str(expanded(chain.data).absolute())
+        chain_plan = ChainPlan(
+            chain=replace(chain, data=folder),
+            n_seeds=n_seeds,
+            n_runs={},
+            arms=tuple(facts),
+            kinds=tuple(arm.loaded.recipe.objective.kind for arm in arms),
+            keys=keys,
+            inputs=inputs,
+            parts=parts,
+            trials=trials,
+            tuning_number=TUNING_NUMBER,
+        )
+        for stage in chain.all_stages:
+            n_tried = len(trials.get(stage.name, ()))
+            n_all = n_seeds * chain.n_runs(stage) + (n_tried if n_tried > 1 else 0)
+            chain_plan.n_runs[stage.name] = n_all * chain_plan.n_distinct(stage.name)
+        return chain_plan
+
 
 @contextmanager
 def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[None]:
@@ -268,21 +405,6 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
     return content_key("stage", content, parent, texts)
 
 
-def stage_trials(recipes: StageRecipes, stage: Stage) -> list[Trial]:
-    """Build the trials of a stage, equal for all arms; an empty one without tuning.
-
-    Raises ConfigError as ``make_trials`` does.
-    """
-    chain = recipes.chain
-    if not chain.tune or not stage.finetunes or stage.ensemble:
-        return [NO_TRIAL]
-    planned = [
-        Arm(arm, recipes.planned(arm, stage.name), chain.of(arm).settings.get(stage.name, {}))
-        for arm in recipes.arms
-    ]
-    return make_trials(planned, chain.tune, stage=stage.name)
-
-
 def steps_of_tasks(recipe: Recipe) -> int | None:
     """Count the steps of a fine-tuning from its rows; None if they depend on their tokens.
 
@@ -314,91 +436,6 @@ class StagePart(Typed):
 
 
 ByStage = dict[str, dict[str, list[Input]]]
-
-
-def find_keys(
-    recipes: StageRecipes, data: Mapping[str, Data]
-) -> tuple[dict[str, dict[str, str]], ByStage, dict[str, tuple[StagePart, ...]]]:
-    """Compute the keys of all stages, their files and texts, and the scored parts of tasks.
-
-    Keys and files are by arm and stage, except pre-trainings', whose ``data`` are prepared; parts
-    are by stage. Raises ConfigError and DataError for recipes that do not fit together, tasks
-    without files, and texts with nothing left to train on.
-    """
-    inputs: ByStage = {}
-    parts: dict[str, tuple[StagePart, ...]] = {}
-
-    def texts_of(arm: str, stage: Stage) -> Any:
-        if stage.name == PRETRAINING:
-            recipes.check_pretraining(arm, data[arm])
-            return data[arm].checksums
-        recipe = recipes.planned(arm, stage.name).recipe
-        named = recipe.data.tokenizer
-        content: list[Any] = []
-        if not recipes.chain.starts(arm, stage):
-            # A trained one follows from the recipe.
-            if named not in TOKENIZERS and Path(named).is_file():
-                named = file_digest(Path(named), cache_folder())
-            content.append(named)
-        pairs: list[tuple[str, Any]] = [("tokenizer", tokenizer) for tokenizer in content]
-        try:
-            if stage.finetunes:
-                files = find_task_files(recipe.data, cache_folder())
-                parts[stage.name] = tuple(_parts(recipe, files))
-                for file in files:
-                    identities = {split: file.identity(split) for split in file.paths}
-                    pairs += [(f"{file.task.name}.{name}", x) for name, x in identities.items()]
-                    content.append([*identities.values()])
-            else:
-                is_utf8 = recipe.data.tokenizer != "bytes"
-                texts = find_texts(recipe.data, cache_folder(), is_utf8=is_utf8)
-                names = [(name, texts.identity(name)) for name in SPLITS if texts.has(name)]
-                pairs += names
-                content += [identity for _, identity in names]
-        except SublayerError as error:
-            raise type(error)(f"stage {stage.name}: {error}") from None
-        inputs.setdefault(arm, {})[stage.name] = [
-            of_checksums({name: content_key(identity)}, {})[0] for name, identity in pairs
-        ]
-        return content
-
-    keys = recipes.keys(texts_of)
-    for stage in recipes.chain.stages:
-        if stage.ensemble:
-            parts[stage.name] = parts[stage.before[0]]
-            for arm in recipes.arms:
-                _check_members(recipes, arm, stage, keys)
-    return keys, inputs, parts
-
-
-def _check_members(
-    recipes: StageRecipes, arm: str, stage: Stage, keys: Mapping[str, Mapping[str, str]]
-) -> None:
-    """Raise ConfigError for members of an ensemble that are equal, or scored on other rows."""
-    firsts: dict[str, str] = {}
-    first_rows: list[Any] | None = None
-    for name, (of, member) in zip(stage.ensemble, stage.members(arm), strict=True):
-        first = firsts.setdefault(keys[of][member], name)
-        recipe = recipes.planned(of, member).recipe
-        rows = []
-        for file in find_task_files(recipe.data, cache_folder()):
-            for chosen in TaskDivision(recipe.data, file).scored:
-                places = None if chosen.examples is None else chosen.examples.tolist()
-                rows.append([file.task.name, chosen.split, file.identity(chosen.split), places])
-        first_rows = first_rows or rows
-        check_rules(
-            f"{recipes.study}: arm {arm}, ensemble {stage.name}",
-            (
-                first != name,
-                f"{first} and {name} are the same training from the same start: an ensemble "
-                "needs different trainings",
-            ),
-            (
-                rows != first_rows,
-                f"{name} is scored on different rows than {stage.ensemble[0]}: give both the "
-                "same files (data.path), divided alike",
-            ),
-        )
 
 
 def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[StagePart]:
@@ -473,51 +510,6 @@ class ChainPlan(Typed):
         }
 
 
-def describe_chain(
-    recipes: StageRecipes,
-    arms: Sequence[Arm],
-    data: Mapping[str, Data],
-    measures: Measures,
-    *,
-    n_seeds: int,
-) -> ChainPlan:
-    """Return the content of a chain's file before its runs; ``data`` are the pre-trainings'.
-
-    Raises ConfigError and DataError if stages do not fit together.
-    """
-    chain = recipes.chain
-    keys, inputs, parts = find_keys(recipes, data)
-    trials = {stage.name: tuple(stage_trials(recipes, stage)) for stage in chain.stages}
-    for stage, arm in itertools.product(chain.stages, arms):
-        for trial in trials[stage.name] if stage.finetunes and not stage.ensemble else ():
-            recipe = trial.of(recipes.planned(arm.name, stage.name)).recipe
-            n_steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
-            with _placed(f"{recipes.study}: arm {arm.name}, stage {stage.name}"):
-                recipe.train.check_keep_steps(n_steps or MOST_STEPS)
-    facts = []
-    for arm in arms:
-        steps = measures.steps(arm) if chain.of(arm.name).pretrains else 0
-        facts.append(describe_arm(arm, measures.model(arm), steps))
-    folder = None if chain.data is None else str(expanded(chain.data).absolute())
-    chain_plan = ChainPlan(
-        chain=replace(chain, data=folder),
-        n_seeds=n_seeds,
-        n_runs={},
-        arms=tuple(facts),
-        kinds=tuple(arm.loaded.recipe.objective.kind for arm in arms),
-        keys=keys,
-        inputs=inputs,
-        parts=parts,
-        trials=trials,
-        tuning_number=TUNING_NUMBER,
-    )
-    for stage in chain.all_stages:
-        n_tried = len(trials.get(stage.name, ()))
-        n_all = n_seeds * chain.n_runs(stage) + (n_tried if n_tried > 1 else 0)
-        chain_plan.n_runs[stage.name] = n_all * chain_plan.n_distinct(stage.name)
-    return chain_plan
-
-
 def keep_chain(folder: Path, chain_plan: ChainPlan) -> None:
     """Write ``chain.json`` into the folder of its study."""
     write_json(folder / CHAIN, chain_plan.model_dump(mode="json"))
@@ -568,7 +560,7 @@ def read_chain_file(folder: Path, plan: StudyPlan) -> ChainPlan:
         raise ConfigError(f"{error}: {remedy}") from None
     chain, names = chain_plan.chain, [arm.name for arm in chain_plan.arms]
     fits = (
-        not differing_stages(plan.asked.stages, describe_stages(chain))
+        not differing_stages(plan.asked.stages, chain.describe_stages())
         and names == [arm.name for arm in plan.settled]
         and len(chain_plan.kinds) == len(names)
         and set(KINDS) >= set(chain_plan.kinds)

@@ -121,6 +121,258 @@ class OwnTable:
         """Return the columns of texts."""
         return (self.text, self.text_pair) if self.text_pair else (self.text,)
 
+    def _read_rows(self, split: str, paths: tuple[Path, ...]) -> "tuple[ReadSplit, _Rows]":
+        """Read the rows of a split; count those skipped, without a text, a choice or a column.
+
+        Raises DataError for a missing column, for a value that is not a text, and where no row is
+        left.
+        """
+        check_shards(paths)
+        result = ReadSplit(split, paths)
+        rows: list[tuple[int, Record]] = []
+        for path in paths:
+            before = result.n_rows
+            columns: dict[str, None] = {}
+            records, note, _ = read_own(path)
+            result.notes += filter(None, [note])
+            for record in records:
+                problem = record.problem
+                if not problem:
+                    # JSON objects may differ in their names; rows of other files all have the same.
+                    columns |= dict.fromkeys(record.values)
+                for name in (*self.texts, *self.choices):
+                    if problem:
+                        break
+                    if is_blank(record.values.get(name)):
+                        problem = f"no value in the column {name!r}"
+                    else:
+                        record.text(name)  # its error names the type
+                if problem:
+                    result.skip(problem, record.place)
+                else:
+                    rows.append((result.n_rows, record))
+                result.n_rows += 1
+            if result.n_rows == before:
+                raise DataError(f"{path} has no rows")
+            needed = [*self.texts, *self.choices, self.group, self.id]
+            if split != "test":
+                needed += [self.is_right, self.answer_start]
+            missing = [name for name in needed if name and name not in columns]
+            if columns and missing:
+                raise missing_column(path, missing[:1], columns, missing[1:])
+        if not rows:
+            n_rows, reasons = count(result.n_rows, "row"), " or ".join(result.skipped)
+            raise DataError(f"{paths[0]} has {n_rows}, and all are left out for: {reasons}")
+        return result, rows
+
+    def example(self, task: Task, number: int, row: Record, result: ReadSplit) -> Example | None:
+        """Return the example of a row, with its label or answer; None for a row to be left out.
+
+        The label may give the correct choice by the name of its column, its text, its letter, from
+        A, or its number, from 0. Raises DataError for a label that is invalid, or fits several
+        choices.
+        """
+        values, where = row.values, row.place
+        right = values.get(self.is_right)
+        fields = {name: row.text(name) for name in self.texts}
+        choices = tuple(row.text(name) for name in self.choices)
+        source = "" if is_blank(values.get(self.group)) else str(values[self.group])
+        label: int | float | None = None
+        answers: tuple[Answer, ...] = ()
+        is_labelled = False
+        word = word_of(right, where) if task.kind in ("classes", "choice") else ""
+        if task.kind == "classes" and word:
+            if word not in task.labels:
+                # The same number, as 1 is 1.0, is the same label.
+                value = _number(word)
+                same = [
+                    name for name in task.labels if value is not None and _number(name) == value
+                ]
+                word = next(iter(same), word)
+            if word not in task.labels:
+                raise DataError(
+                    f"{where}: {word!r} is not a label of the training rows, {named(task.labels)}"
+                    f": correct it, or delete the row{nearest_hint(word, task.labels)}"
+                )
+            label = task.labels.index(word)
+        elif task.kind == "choice" and word in self.choices:
+            label = self.choices.index(word)
+        elif task.kind == "choice" and word:
+            meant = {index for index, choice in enumerate(choices) if choice.strip() == word}
+            letters = string.ascii_uppercase[: len(choices)]
+            if len(word) == 1 and word in letters:
+                meant.add(letters.index(word))
+            if word.isdecimal() and int(word) < len(choices):
+                meant.add(int(word))
+            if len(meant) > 1:
+                columns = " or ".join(self.choices[index] for index in sorted(meant))
+                raise DataError(
+                    f"{where}: the label {word!r} may mean {columns}: write the column's name"
+                )
+            if not meant:
+                raise DataError(
+                    f"{where}: the label {word!r} is not a choice: write its text, its column "
+                    f"({', '.join(self.choices)}), its letter ({letters[0]} to {letters[-1]}) or "
+                    f"its number (0 to {len(choices) - 1})"
+                )
+            label = meant.pop()
+        elif task.kind == "number":
+            label = number_of(right, where)
+        elif task.kind == "text":
+            answers = tuple(map(Answer, texts_of(right, self.target, where)))
+        elif task.kind == "span":
+            placed = spans_of(right, values.get(self.answer_start), fields[self.text], where)
+            kept = kept_answers(placed or [], result, where)
+            if kept is None:
+                return None
+            answers, is_labelled = kept, placed is not None
+            # Questions about one passage stay together.
+            source = source or (fields[self.text] if is_labelled else "")
+        id_ = values.get(self.id)
+        return Example(
+            id=str(number if is_blank(id_) else id_),
+            fields=fields,
+            label=label,
+            choices=choices,
+            answers=answers,
+            is_labelled=is_labelled or label is not None or bool(answers),
+            source=source,
+        )
+
+    def read(self) -> tuple[Task, dict[str, ReadSplit]]:
+        """Read a table with its labels or answers; return its task, and its splits.
+
+        Labels of classes are the distinct words of the training split, or without one of all
+        splits, in order. Rows without a label are left out and counted, except in a test split.
+
+        Raises DataError, with file and line, for a missing column, a table without rows, a label
+        that is invalid or absent from the training split, and for labels that teach nothing: a
+        single one, or a different one in each row.
+        """
+        if not self.is_right:
+            raise ConfigError(
+                f"nothing says what is right in {self.path}: give the column of labels"
+            )
+        if self.kind == "text":
+            check_text_metrics()
+        by_split = find_table(self.path)
+        splits = {split: self._read_rows(split, paths) for split, paths in by_split.items()}
+        learned = [splits["train"]] if "train" in splits else list(splits.values())
+        task = self.task(learned, tuple(splits))
+        return task, {split: self._with_examples(task, *rows) for split, rows in splits.items()}
+
+    def read_rows(self, task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read files of a known task; files of ``test`` need no labels.
+
+        Raises as ``read`` does.
+        """
+        return self._with_examples(task, *self._read_rows(split, paths))
+
+    def _with_examples(self, task: Task, result: ReadSplit, rows: "_Rows") -> ReadSplit:
+        for number, row in rows:
+            example = self.example(task, number, row, result)
+            if example is not None and (example.is_labelled or result.name == "test"):
+                result.add(example, row)
+            elif example is not None:
+                result.skip(f"no value in the column {self.is_right!r}", row.place)
+        return result
+
+    def task(self, learned: "Sequence[tuple[ReadSplit, _Rows]]", splits: tuple[str, ...]) -> Task:
+        """Derive the task of a table from the rows of its splits.
+
+        Raises DataError for labels, numbers or targets that teach nothing.
+        """
+        where = f"{self.path}: the column {self.is_right!r}"
+        rows = [(result, row) for result, of_split in learned for _, row in of_split]
+        written = [(row.values.get(self.is_right), row.place) for _, row in rows]
+        labels: tuple[str, ...] = ()
+        numbers = (0.0, 1.0)
+        metrics = METRICS[self.kind]
+        # Questions are marked unanswerable by an empty list.
+        has_unanswerable = self.kind == "span" and any(
+            value == [] or (isinstance(value, dict) and value.get("text") == [])
+            for value, _ in written
+        )
+        distinct: Sequence[object] | None = None
+        if self.kind == "classes":
+            places = defaultdict(list)
+            for (result, row), given in zip(rows, written, strict=True):
+                if word := word_of(*given):
+                    places[word].append((result, row.place))
+            words = sorted(places)
+            values_of = {word: _number(word) for word in words}
+            if None not in values_of.values():
+                # Whole numbers are sorted by value, all else as words.
+                odd = [
+                    word for word, value in values_of.items() if value and not value.is_integer()
+                ]
+                if odd and not math.isfinite(float(odd[-1])):
+                    raise DataError(
+                        f"{where} has numbers, and {odd[-1]!r} among them: leave it empty where it "
+                        "means a missing label, or write classes as words"
+                    )
+                if odd:
+                    raise DataError(
+                        f"{where} has numbers such as {odd[0]}: predict them as numbers (--number, "
+                        "or number instead of label in data.columns), or write classes as words"
+                    )
+                words.sort(key=lambda word: (float(word), word))
+            distinct = labels = tuple(words)
+            n_rows = sum(map(len, places.values()))
+            if len(labels) == n_rows and n_rows > 2:
+                raise DataError(
+                    f"{where} has a different label in each of {n_rows} rows: these are not classes"
+                )
+        elif self.kind == "number":
+            read = (number_of(*given) for given in written)
+            distinct = values = sorted({number for number in read if number is not None})
+            numbers = (values[0], values[-1]) if values else numbers
+        elif self.kind == "text":
+            texts = (texts_of(value, self.target, location) for value, location in written)
+            distinct = sorted({text for of_row in texts for text in of_row})
+        elif has_unanswerable:
+            metrics = _UNANSWERABLE_METRICS
+        if distinct is not None and not distinct:
+            raise DataError(f"{where} is empty in all rows: there are no labels or answers")
+        if distinct is not None and len(distinct) == 1:
+            raise DataError(f"{where} is {distinct[0]!r} in all rows: there is nothing to learn")
+        if labels:
+            for (result, row_place), *others in places.values():
+                if not others:
+                    result.keep(LONE, row_place)
+        return Task(
+            NAME,
+            Path(self.path).name,
+            NAME,
+            self.kind,
+            self.texts,
+            metrics,
+            labels=labels,
+            numbers=numbers,
+            has_unanswerable=has_unanswerable,
+            splits=splits,
+        )
+
+    def read_labelled(self, task: Task) -> ReadSplit:
+        """Read a user's table, or a folder's development set, or else its test set.
+
+        Raises DataError where no row has a label, and for labels unknown to the task.
+        """
+        by_split = find_table(self.path)
+        name = next(name for name in ("dev", "test", "train") if name in by_split)
+        if len(by_split) == 3:  # the development set selected
+            tests = self.read_rows(task, "test", by_split["test"]).examples
+            name = "test" if all(example.is_labelled for example in tests) else "dev"
+        read = self.read_rows(task, "dev", by_split[name])
+        if not read.examples:
+            raise DataError(
+                f"no row of {self.path} has a label to score by: use predict for answers"
+            )
+        if len(by_split) > 1:
+            others = ", ".join(str(paths[0]) for split, paths in by_split.items() if split != name)
+            read.notes.append(f"{by_split[name][0]} is scored, not {others}")
+        return read
+
 
 def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> OwnTable:
     """Build a table's settings from columns by role, as in recipes.
@@ -350,124 +602,6 @@ def columns_of(path: str | Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(record.values for record in records)))
 
 
-def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, _Rows]:
-    """Read the rows of a split. Rows without a text, a choice or a column are skipped and counted.
-
-    Raises DataError for a missing column, for a value that is not a text, and where no row is left.
-    """
-    check_shards(paths)
-    result = ReadSplit(split, paths)
-    rows: list[tuple[int, Record]] = []
-    for path in paths:
-        before = result.n_rows
-        columns: dict[str, None] = {}
-        records, note, _ = read_own(path)
-        result.notes += filter(None, [note])
-        for record in records:
-            problem = record.problem
-            if not problem:
-                # JSON objects may differ in their names; rows of other files all have the same.
-                columns |= dict.fromkeys(record.values)
-            for name in (*table.texts, *table.choices):
-                if problem:
-                    break
-                if is_blank(record.values.get(name)):
-                    problem = f"no value in the column {name!r}"
-                else:
-                    record.text(name)  # its error names the type
-            if problem:
-                result.skip(problem, record.place)
-            else:
-                rows.append((result.n_rows, record))
-            result.n_rows += 1
-        if result.n_rows == before:
-            raise DataError(f"{path} has no rows")
-        needed = [*table.texts, *table.choices, table.group, table.id]
-        if split != "test":
-            needed += [table.is_right, table.answer_start]
-        missing = [name for name in needed if name and name not in columns]
-        if columns and missing:
-            raise missing_column(path, missing[:1], columns, missing[1:])
-    if not rows:
-        n_rows, reasons = count(result.n_rows, "row"), " or ".join(result.skipped)
-        raise DataError(f"{paths[0]} has {n_rows}, and all are left out for: {reasons}")
-    return result, rows
-
-
-def _example(
-    table: OwnTable, task: Task, number: int, row: Record, result: ReadSplit
-) -> Example | None:
-    """Return the example of a row, with its label or answer; None for a row to be left out.
-
-    The label may give the correct choice by the name of its column, its text, its letter, from A,
-    or its number, from 0. Raises DataError for a label that is invalid, or fits several choices.
-    """
-    values, where = row.values, row.place
-    right = values.get(table.is_right)
-    fields = {name: row.text(name) for name in table.texts}
-    choices = tuple(row.text(name) for name in table.choices)
-    source = "" if is_blank(values.get(table.group)) else str(values[table.group])
-    label: int | float | None = None
-    answers: tuple[Answer, ...] = ()
-    is_labelled = False
-    word = word_of(right, where) if task.kind in ("classes", "choice") else ""
-    if task.kind == "classes" and word:
-        if word not in task.labels:
-            # The same number, as 1 is 1.0, is the same label.
-            value = _number(word)
-            same = [name for name in task.labels if value is not None and _number(name) == value]
-            word = next(iter(same), word)
-        if word not in task.labels:
-            raise DataError(
-                f"{where}: {word!r} is not a label of the training rows, {named(task.labels)}"
-                f": correct it, or delete the row{nearest_hint(word, task.labels)}"
-            )
-        label = task.labels.index(word)
-    elif task.kind == "choice" and word in table.choices:
-        label = table.choices.index(word)
-    elif task.kind == "choice" and word:
-        meant = {index for index, choice in enumerate(choices) if choice.strip() == word}
-        letters = string.ascii_uppercase[: len(choices)]
-        if len(word) == 1 and word in letters:
-            meant.add(letters.index(word))
-        if word.isdecimal() and int(word) < len(choices):
-            meant.add(int(word))
-        if len(meant) > 1:
-            columns = " or ".join(table.choices[index] for index in sorted(meant))
-            raise DataError(
-                f"{where}: the label {word!r} may mean {columns}: write the column's name"
-            )
-        if not meant:
-            raise DataError(
-                f"{where}: the label {word!r} is not a choice: write its text, its column "
-                f"({', '.join(table.choices)}), its letter ({letters[0]} to {letters[-1]}) or its "
-                f"number (0 to {len(choices) - 1})"
-            )
-        label = meant.pop()
-    elif task.kind == "number":
-        label = number_of(right, where)
-    elif task.kind == "text":
-        answers = tuple(map(Answer, texts_of(right, table.target, where)))
-    elif task.kind == "span":
-        placed = spans_of(right, values.get(table.answer_start), fields[table.text], where)
-        kept = kept_answers(placed or [], result, where)
-        if kept is None:
-            return None
-        answers, is_labelled = kept, placed is not None
-        # Questions about one passage stay together.
-        source = source or (fields[table.text] if is_labelled else "")
-    id_ = values.get(table.id)
-    return Example(
-        id=str(number if is_blank(id_) else id_),
-        fields=fields,
-        label=label,
-        choices=choices,
-        answers=answers,
-        is_labelled=is_labelled or label is not None or bool(answers),
-        source=source,
-    )
-
-
 NAME = "table"
 """Name of the task, whatever the file is called: the text format begins with it."""
 LONE = "a label of this row alone: it is learned from one row, or not at all"
@@ -482,137 +616,3 @@ METRICS: dict[Kind, tuple[str, ...]] = {
 }
 """Metrics of tasks without a publisher's, by kind."""
 _UNANSWERABLE_METRICS = ("exact_match_v2", "token_f1_v2")
-
-
-def read_table(table: OwnTable) -> tuple[Task, dict[str, ReadSplit]]:
-    """Read a table with its labels or answers; return its task, and its splits.
-
-    Labels of classes are the distinct words of the training split, or without one of all splits, in
-    order. Rows without a label are left out and counted, except in a test split.
-
-    Raises DataError, with file and line, for a missing column, a table without rows, a label that
-    is invalid or absent from the training split, and for labels that teach nothing: a single one,
-    or a different one in each row.
-    """
-    if not table.is_right:
-        raise ConfigError(f"nothing says what is right in {table.path}: give the column of labels")
-    if table.kind == "text":
-        check_text_metrics()
-    by_split = find_table(table.path)
-    splits = {split: _read_rows(table, split, paths) for split, paths in by_split.items()}
-    learned = [splits["train"]] if "train" in splits else list(splits.values())
-    task = _task(table, learned, tuple(splits))
-    return task, {split: _with_examples(table, task, *rows) for split, rows in splits.items()}
-
-
-def read_rows(table: OwnTable, task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    """Read files of a known task; files of ``test`` need no labels.
-
-    Raises as ``read_table`` does.
-    """
-    return _with_examples(table, task, *_read_rows(table, split, paths))
-
-
-def _with_examples(table: OwnTable, task: Task, result: ReadSplit, rows: _Rows) -> ReadSplit:
-    for number, row in rows:
-        example = _example(table, task, number, row, result)
-        if example is not None and (example.is_labelled or result.name == "test"):
-            result.add(example, row)
-        elif example is not None:
-            result.skip(f"no value in the column {table.is_right!r}", row.place)
-    return result
-
-
-def _task(
-    table: OwnTable, learned: Sequence[tuple[ReadSplit, _Rows]], splits: tuple[str, ...]
-) -> Task:
-    """Derive the task of a table from the rows of its splits.
-
-    Raises DataError for labels, numbers or targets that teach nothing.
-    """
-    where = f"{table.path}: the column {table.is_right!r}"
-    rows = [(result, row) for result, of_split in learned for _, row in of_split]
-    written = [(row.values.get(table.is_right), row.place) for _, row in rows]
-    labels: tuple[str, ...] = ()
-    numbers = (0.0, 1.0)
-    metrics = METRICS[table.kind]
-    # Questions are marked unanswerable by an empty list.
-    has_unanswerable = table.kind == "span" and any(
-        value == [] or (isinstance(value, dict) and value.get("text") == []) for value, _ in written
-    )
-    distinct: Sequence[object] | None = None
-    if table.kind == "classes":
-        places = defaultdict(list)
-        for (result, row), given in zip(rows, written, strict=True):
-            if word := word_of(*given):
-                places[word].append((result, row.place))
-        words = sorted(places)
-        values_of = {word: _number(word) for word in words}
-        if None not in values_of.values():
-            # Whole numbers are sorted by value, all else as words.
-            odd = [word for word, value in values_of.items() if value and not value.is_integer()]
-            if odd and not math.isfinite(float(odd[-1])):
-                raise DataError(
-                    f"{where} has numbers, and {odd[-1]!r} among them: leave it empty where it "
-                    "means a missing label, or write classes as words"
-                )
-            if odd:
-                raise DataError(
-                    f"{where} has numbers such as {odd[0]}: predict them as numbers (--number, or "
-                    "number instead of label in data.columns), or write classes as words"
-                )
-            words.sort(key=lambda word: (float(word), word))
-        distinct = labels = tuple(words)
-        n_rows = sum(map(len, places.values()))
-        if len(labels) == n_rows and n_rows > 2:
-            raise DataError(
-                f"{where} has a different label in each of {n_rows} rows: these are not classes"
-            )
-    elif table.kind == "number":
-        read = (number_of(*given) for given in written)
-        distinct = values = sorted({number for number in read if number is not None})
-        numbers = (values[0], values[-1]) if values else numbers
-    elif table.kind == "text":
-        texts = (texts_of(value, table.target, location) for value, location in written)
-        distinct = sorted({text for of_row in texts for text in of_row})
-    elif has_unanswerable:
-        metrics = _UNANSWERABLE_METRICS
-    if distinct is not None and not distinct:
-        raise DataError(f"{where} is empty in all rows: there are no labels or answers")
-    if distinct is not None and len(distinct) == 1:
-        raise DataError(f"{where} is {distinct[0]!r} in all rows: there is nothing to learn")
-    if labels:
-        for (result, row_place), *others in places.values():
-            if not others:
-                result.keep(LONE, row_place)
-    return Task(
-        NAME,
-        Path(table.path).name,
-        NAME,
-        table.kind,
-        table.texts,
-        metrics,
-        labels=labels,
-        numbers=numbers,
-        has_unanswerable=has_unanswerable,
-        splits=splits,
-    )
-
-
-def read_labelled_table(table: OwnTable, task: Task) -> ReadSplit:
-    """Read a user's table, or a folder's development set, or else its test set.
-
-    Raises DataError where no row has a label, and for labels unknown to the task.
-    """
-    by_split = find_table(table.path)
-    name = next(name for name in ("dev", "test", "train") if name in by_split)
-    if len(by_split) == 3:  # the development set selected
-        tests = read_rows(table, task, "test", by_split["test"]).examples
-        name = "test" if all(example.is_labelled for example in tests) else "dev"
-    read = read_rows(table, task, "dev", by_split[name])
-    if not read.examples:
-        raise DataError(f"no row of {table.path} has a label to score by: use predict for answers")
-    if len(by_split) > 1:
-        others = ", ".join(str(paths[0]) for split, paths in by_split.items() if split != name)
-        read.notes.append(f"{by_split[name][0]} is scored, not {others}")
-    return read

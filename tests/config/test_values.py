@@ -24,7 +24,7 @@ from sublayer.config.train import is_better
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import Resources
-from sublayer.study.budget.plan import make_plan, plan_to_json
+from sublayer.study.budget.plan import make_plan
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
 from tests.breadth import examples
 
@@ -344,7 +344,7 @@ def expand(value):
 def check_planned_or_refused(name, overrides):
     try:
         loaded = load_recipe(name, expand(overrides))
-        plan = plan_to_json(make_plan([Arm(name, loaded, {})], "none", SMALL), SMALL, 1)
+        plan = make_plan([Arm(name, loaded, {})], "none", SMALL).to_json(SMALL, 1)
     except SublayerError as refused:
         said = str(refused)
     else:

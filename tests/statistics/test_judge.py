@@ -28,7 +28,7 @@ from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_o
 from sublayer.study.arms import PRETRAINING, Arm
 from sublayer.study.columns import Column, metric_columns
 from sublayer.study.definition import Study
-from sublayer.study.evidence import StudyJudge, item_effects, look_reached
+from sublayer.study.evidence import StudyJudge, item_effects
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.runs import Runs, StageRuns
@@ -387,7 +387,7 @@ def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     values = {name: noise(mean, n, order, first=7) for name, mean, n, order in drawn if n}
     study = study_of(*"abc")
     judge = StudyJudge(study, metric_columns(study), runs_of(values), 8, sequence)
-    found = look_reached(judge, [*"abc"], Seeds(first=7))
+    found = judge.look_reached([*"abc"], Seeds(first=7))
     assert found == expected
 
 

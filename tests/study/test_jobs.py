@@ -222,13 +222,18 @@ def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, mo
         progress.warn("a document is long")
         return Outcome(job.path)
 
-    monkeypatch.setattr(loop, "is_finished", lambda job: job.path.exists())
-    monkeypatch.setattr(loop, "describe_end", lambda job, outcome: "valid loss 1.5")
+    class Named(SimpleNamespace):
+        def is_finished(self):
+            return self.path.exists()
+
+        def describe_end(self, outcome):
+            return "valid loss 1.5"
+
     monkeypatch.setattr(loop, "finish_run", finish)
     (tmp_path / "a").mkdir()  # which is done
     said = "interrupted with 3 of 5 runs done, and the others saved; the same command resumes"
     with pytest.raises(Interrupted, match=f"^{said}$"):
-        InTurn(5, None)([SimpleNamespace(label=name, path=tmp_path / name) for name in "abcde"])
+        InTurn(5, None)([Named(label=name, path=tmp_path / name) for name in "abcde"])
     ends = [f"[{n}/5] {name}: valid loss 1.5, after 0:00" for n, name in ((2, "b"), (3, "c"))]
     warned = ["a document is long", "b: a document is long"]
     assert capsys.readouterr().err.splitlines() == [*warned, *ends]

@@ -20,10 +20,7 @@ from sublayer.tasks.own_table import (
     columns_of,
     describe_left_out,
     find_table,
-    read_labelled_table,
     read_own,
-    read_rows,
-    read_table,
 )
 from sublayer.tasks.published import MOVED, NOT_FOUND
 from sublayer.tasks.records import read_records
@@ -80,7 +77,7 @@ def zipped(files):
 
 
 def _read(path, content, **more):
-    return read_table(OwnTable(write(path, content), "review", label="stars", **more))
+    return OwnTable(write(path, content), "review", label="stars", **more).read()
 
 
 def test_values_of_parquet_that_python_lacks_are_refused(tmp_path):
@@ -139,14 +136,14 @@ def test_labels_are_words_in_order_or_numbers_where_they_are_asked_for(tmp_path)
 def test_pairs_have_two_texts_groups_are_sources_and_choices_are_named(tmp_path):
     path = write(tmp_path / "a.csv", "a,b,stars,author\nA,B,x,ann\nC,D,y,\nE,F,x,ann\nG,H,y,bob\n")
     table = OwnTable(path, "a", text_pair="b", label="stars", group="author", id="b")
-    task, splits = read_table(table)
+    task, splits = table.read()
     train = splits["train"]
     assert (task.fields, train.examples[0].fields) == (("a", "b"), {"a": "A", "b": "B"})
     assert [example.source for example in train.examples] == ["ann", "", "ann", "bob"]
     assert ids(train) == ["B", "D", "F", "H"]
     rows = [f"red,green,blue,{written}" for written in ("red", "ending2", "C", "1", "")]
     path = write(tmp_path / "a.csv", _ENDINGS + "\nIt was,".join(rows))
-    task, splits = read_table(OwnTable(path, **_STORY))
+    task, splits = OwnTable(path, **_STORY).read()
     assert (task.kind, task.fields, task.labels) == ("choice", ("story",), ())
     found = splits["train"]
     assert {example.choices for example in found.examples} == {("red", "green", "blue")}
@@ -201,18 +198,18 @@ def _asked(answer):
 ])  # fmt: skip
 def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, content, message):
     with pytest.raises((ConfigError, DataError)) as refused:
-        read_table(OwnTable(write(tmp_path / name, content), **columns))
+        OwnTable(write(tmp_path / name, content), **columns).read()
     assert message in str(refused.value)
 
 
 def test_a_folder_has_a_file_for_each_split(tmp_path):
     table = OwnTable(tmp_path, "review", label="stars")
     with pytest.raises(DataError, match="no table with train, dev or test in its name"):
-        read_table(table)
+        table.read()
     write(tmp_path / "reviews_train.csv", "review,stars\na,x\nb,y\nc,x\nd,y\n")
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": "y"}])
     write(tmp_path / "test.tsv", "review\nf\n")
-    task, splits = read_table(table)
+    task, splits = table.read()
     found = {split: labels(splits[split]) for split in task.splits}
     assert found == {"train": [0, 1, 0, 1], "dev": [1], "test": [None]}
     assert not splits["test"].examples[0].is_labelled
@@ -221,17 +218,17 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     assert "train-old.csv" not in note and "reviews_train.csv" in note, "the shorter name is read"
     (tmp_path / "train-old.csv").unlink()
     path = write(tmp_path / "new.csv", "stars,review\ny,new\n")
-    found = read_rows(OwnTable(path, "review", label="stars"), task, "dev", (path,))
-    asked = read_rows(OwnTable(path, "review"), task, "test", (path,))
+    found = OwnTable(path, "review", label="stars").read_rows(task, "dev", (path,))
+    asked = OwnTable(path, "review").read_rows(task, "test", (path,))
     assert (labels(found), labels(asked)) == ([1], [None])
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": "yy"}])
     with pytest.raises(
         DataError, match=r"validation\.jsonl:1: 'yy' is not a label of the training rows"
     ):
-        read_table(table)
+        table.read()
     write(tmp_path / "reviews_train.csv", "review,stars\na,1.0\nb,0.0\nc,1.0\n")
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": 1}])
-    found = read_labelled_table(table, read_table(table)[0])
+    found = table.read_labelled(table.read()[0])
     assert labels(found) == [1] and "validation.jsonl is scored, not" in found.notes[0]
 
 
@@ -264,7 +261,7 @@ def test_tables_of_other_shapes_are_read_or_refused_with_what_helps(tmp_path, na
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     if remedy is not None:
         with pytest.raises(DataError) as refused:
-            read_table(OwnTable(path, "text", label="label"))
+            OwnTable(path, "text", label="label").read()
         assert remedy in str(refused.value)
         if remedy != "`":
             return
@@ -281,8 +278,8 @@ def _spans(folder, written, split="train", places=(), **more):
         row["at"] = place
     path = write(folder / "a.jsonl", rows)
     table = OwnTable(path, "passage", text_pair="question", answer="answer", **more)
-    task, splits = read_table(table)
-    return task, splits["train"] if split == "train" else read_rows(table, task, split, (path,))
+    task, splits = table.read()
+    return task, splits["train"] if split == "train" else table.read_rows(task, split, (path,))
 
 
 def _starts(split):
@@ -309,7 +306,7 @@ def test_answers_are_spans_of_the_text(tmp_path):
 
 def test_a_target_is_a_text_or_several_and_a_row_without_one_teaches_nothing(tmp_path):
     rows = [{"en": "a", "de": ["x", "y"]}, {"en": "b", "de": "z"}, {"en": "c", "de": " "}]
-    task, splits = read_table(OwnTable(write(tmp_path / "a.jsonl", rows), "en", target="de"))
+    task, splits = OwnTable(write(tmp_path / "a.jsonl", rows), "en", target="de").read()
     assert (task.kind, task.metrics[0], task.labels) == ("text", "chrf", ())
     assert answers(splits["train"]) == [(Answer("x"), Answer("y")), (Answer("z"),)]
     assert splits["train"].skipped == {"no value in the column 'de'": 1}

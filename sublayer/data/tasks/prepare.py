@@ -41,7 +41,7 @@ from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing
 from sublayer.system.stages import note, stage
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
-from sublayer.tasks.own_table import NAME, OwnTable, describe_left_out, read_table
+from sublayer.tasks.own_table import NAME, OwnTable, describe_left_out
 from sublayer.tasks.published import VERSION, ReadSplit
 from sublayer.tasks.records import suffix_of
 from sublayer.tasks.registry import TASKS, locate_files, read_split, wording_of
@@ -201,7 +201,7 @@ class TableFiles(TaskFiles):
 def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
     """Find the files of all tasks in ``[data]``, or of a user's table.
 
-    Raises DataError where there are none, and for a table with faults, as ``read_table``.
+    Raises DataError where there are none, and for a table with faults, as ``OwnTable.read``.
     """
     if config.task_names != (NAME,):
         # In the folder that data.path names; without one in the cache, or else downloaded.
@@ -222,7 +222,7 @@ def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
         return files
     table = own_table(config.path, config.columns)
     with stage(f"reading {table.path}"):
-        task, splits = read_table(table)
+        task, splits = table.read()
     paths = {name: split.paths for name, split in splits.items()}
     return [TableFiles(task, paths, cache, table, splits, config.select == "parts")]
 

@@ -42,7 +42,7 @@ from sublayer.objective.supervised.scores import (
     trained_examples,
 )
 from sublayer.system.stages import stage
-from sublayer.tasks.own_table import read_labelled_table, table_of
+from sublayer.tasks.own_table import table_of
 from sublayer.tasks.published import ReadSplit
 from sublayer.tasks.records import named
 from sublayer.tasks.registry import TASKS, TaskSpec, find_files, read_split, wording_of
@@ -226,7 +226,7 @@ def _read(request: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], 
     if columns:
         # Undivided rows need no groups.
         needed = {role: columns[role] for role in columns if role not in ("group", "id")}
-        return [read_labelled_table(table_of(path, needed), task)], None
+        return [table_of(path, needed).read_labelled(task)], None
     if task.name not in TASKS:
         raise ConfigError(
             f"{request.run} answers {task.name}, which has no published files: name a task with "

@@ -290,6 +290,14 @@ class Budget:
     time: float | None = None
     """Seconds of training; None unless time was matched."""
 
+    def excess_over(self, other: "Budget") -> "Excess":
+        """Compute the excess of a budget over another."""
+        shares: dict[str, float | None] = {}
+        for currency in TOLERANCES:
+            value, base = getattr(self, currency), getattr(other, currency)
+            shares[currency] = None if value is None or not base else value / base - 1.0
+        return Excess(**shares)
+
 
 @dataclass(frozen=True)
 class Excess:
@@ -330,27 +338,17 @@ class ArmBudget:
     realised: Excess = NOTHING
     """Realised: from the trained runs."""
 
-
-def budget_to_json(budget: ArmBudget) -> dict[str, Any]:
-    """Write an arm's excess as plain values, without the arm's name."""
-    content = asdict(budget)
-    del content["arm"]
-    return content
+    def to_json(self) -> dict[str, Any]:
+        """Write an arm's excess as plain values, without the arm's name."""
+        content = asdict(self)
+        del content["arm"]
+        return content
 
 
 def read_budget(arm: str, content: Mapping[str, Any]) -> ArmBudget:
-    """Read what ``budget_to_json`` wrote."""
+    """Read what ``ArmBudget.to_json`` wrote."""
     planned, realised = Excess(**content["planned"]), Excess(**content["realised"])
     return ArmBudget(arm, content["against"], planned, realised)
-
-
-def excess_over(budget: Budget, other: Budget) -> Excess:
-    """Compute the excess of a budget over another."""
-    shares: dict[str, float | None] = {}
-    for currency in TOLERANCES:
-        value, base = getattr(budget, currency), getattr(other, currency)
-        shares[currency] = None if value is None or not base else value / base - 1.0
-    return Excess(**shares)
 
 
 def plan_budgets(
@@ -393,6 +391,6 @@ def plan_budgets(
     for arm in arms:
         other = arm.against or arms[0].name
         is_alone = other == arm.name
-        excess = NOTHING if is_alone else excess_over(budgets[arm.name], budgets[other])
+        excess = NOTHING if is_alone else budgets[arm.name].excess_over(budgets[other])
         planned.append(ArmBudget(arm.name, None if is_alone else other, excess))
     return planned

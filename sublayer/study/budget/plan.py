@@ -50,7 +50,6 @@ from sublayer.study.budget.match import (
     Match,
     Rule,
     apply_match,
-    budget_to_json,
     match_arms,
     plan_budgets,
 )
@@ -93,6 +92,59 @@ class BudgetPlan:
     arms: tuple[ArmPlan, ...]
     rule: Rule
     notes: tuple[str, ...]
+
+    def to_json(
+        self, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
+    ) -> dict[str, Any]:
+        """Write a plan, and the total of its runs, as plain values.
+
+        Each arm has ``n_trials`` tuning runs, and one per seed of ``n_seeds``. ``jobs`` is the
+        number of runs in parallel.
+        """
+        n_runs = n_trials + n_seeds
+        arm_hours = [arm.hours for arm in self.arms if arm.hours is not None]
+        hours = None
+        if len(arm_hours) == len(self.arms):
+            hours = n_runs * sum(arm_hours)
+            if jobs > 1:  # each run begins at the end of another
+                ends = [0.0] * min(jobs, n_runs * len(self.arms))
+                for hours_of_run in n_runs * arm_hours:
+                    heapq.heapreplace(ends, ends[0] + hours_of_run)
+                hours = max(ends)
+        is_single = len(self.arms) == 1
+        total = total_to_json([(arm, n_runs) for arm in self.arms], resources, jobs, hours)
+        if is_single:
+            disk = n_runs * self.arms[0].disk_bytes
+            total |= {"disk_bytes": disk, "fits_disk": resources.stores(disk)}
+        arms = []
+        for arm in self.arms:
+            match = None
+            if arm.match is not None and not is_single:
+                match = {**asdict(arm.match), "is_unequal": abs(arm.match.mismatch) > TOLERANCE}
+                match["overrides"] = list(arm.match.overrides)
+            fits = {
+                "memory": resources.holds(arm.memory_bytes + resources.program_bytes),
+                "disk": resources.stores(arm.disk_bytes),
+            }
+            written = {
+                **asdict(arm),
+                "match": match,
+                "excess": arm.excess.to_json(),
+                "fits": fits,
+            }
+            del written["scored_bytes"]
+            arms.append(written)
+        return {
+            "arms": arms,
+            "match": None if is_single else self.rule,
+            "total": total,
+            "available": {
+                "device": resources.device,
+                "memory_bytes": resources.memory_bytes,
+                "disk_bytes": resources.disk_bytes,
+            },
+            "notes": list(self.notes),
+        }
 
 
 def make_plan(
@@ -186,60 +238,6 @@ def make_plan(
         lacking = "--measure" if needs_seconds else "train.steps or train.tokens"
         notes.append(f"matching by {rule} changes the number of steps: give {lacking} to know them")
     return BudgetPlan(tuple(plans), rule, tuple(dict.fromkeys(notes)))  # arms often have the same
-
-
-def plan_to_json(
-    plan: BudgetPlan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
-) -> dict[str, Any]:
-    """Write a plan, and the total of its runs, as plain values.
-
-    Each arm has ``n_trials`` tuning runs, and one per seed of ``n_seeds``. ``jobs`` is the number
-    of runs in parallel.
-    """
-    n_runs = n_trials + n_seeds
-    arm_hours = [arm.hours for arm in plan.arms if arm.hours is not None]
-    hours = None
-    if len(arm_hours) == len(plan.arms):
-        hours = n_runs * sum(arm_hours)
-        if jobs > 1:  # each run begins at the end of another
-            ends = [0.0] * min(jobs, n_runs * len(plan.arms))
-            for hours_of_run in n_runs * arm_hours:
-                heapq.heapreplace(ends, ends[0] + hours_of_run)
-            hours = max(ends)
-    is_single = len(plan.arms) == 1
-    total = total_to_json([(arm, n_runs) for arm in plan.arms], resources, jobs, hours)
-    if is_single:
-        disk = n_runs * plan.arms[0].disk_bytes
-        total |= {"disk_bytes": disk, "fits_disk": resources.stores(disk)}
-    arms = []
-    for arm in plan.arms:
-        match = None
-        if arm.match is not None and not is_single:
-            match = {**asdict(arm.match), "is_unequal": abs(arm.match.mismatch) > TOLERANCE}
-            match["overrides"] = list(arm.match.overrides)
-        fits = {
-            "memory": resources.holds(arm.memory_bytes + resources.program_bytes),
-            "disk": resources.stores(arm.disk_bytes),
-        }
-        written = {
-            **asdict(arm),
-            "match": match,
-            "excess": budget_to_json(arm.excess),
-            "fits": fits,
-        }
-        del written["scored_bytes"]
-        arms.append(written)
-    return {
-        "arms": arms,
-        "match": None if is_single else plan.rule,
-        "total": total,
-        "available": {
-            "device": resources.device,
-            "memory_bytes": resources.memory_bytes,
-            "disk_bytes": resources.disk_bytes,
-        },
-        "notes": list(plan.notes),
-    }
 
 
 def total_to_json(

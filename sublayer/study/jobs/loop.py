@@ -22,7 +22,7 @@ from sublayer.files.checkpoints import RECORD
 from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.study.jobs.backends import Backend, Needs, SchedulerError
 from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
-from sublayer.study.jobs.run import Job, Outcome, describe_end, finish_run, is_finished
+from sublayer.study.jobs.run import Job, Outcome, finish_run
 from sublayer.system.signals import GracefulStop
 from sublayer.system.stages import (
     HeardStages,
@@ -192,6 +192,13 @@ class Board(ABC):
     def note(self, text: str) -> None:
         """Print a permanent line."""
 
+    def interruption(self) -> Interrupted:
+        """Return the error that ends the study, with the number of runs done."""
+        return Interrupted(
+            f"interrupted with {self.done} of {count(self.total, 'run')} done, and the others "
+            "saved; the same command resumes"
+        )
+
 
 class PlainBoard(Board):
     """A line for each finished run, and in between one line of all active runs."""
@@ -321,7 +328,7 @@ class InTurn:
 
     def _make(self, job: Job) -> Outcome:
         board, label = self._board, job.label
-        if is_finished(job):
+        if job.is_finished():
             board.find()
             return finish_run(job, SilentProgress(), device=self._device)
         board.begin(label)
@@ -330,8 +337,8 @@ class InTurn:
                 outcome = finish_run(job, BoardProgress(board, label), device=self._device)
         except (Interrupted, KeyboardInterrupt):
             # Training raises the former, scoring the latter.
-            raise _interruption(board) from None
-        board.finish(label, describe_end(job, outcome))
+            raise board.interruption() from None
+        board.finish(label, job.describe_end(outcome))
         return outcome
 
 
@@ -401,7 +408,7 @@ class JobLoop:
         self._waiting: deque[_Run] = deque()
         self._running: list[_Run] = []
         for job in jobs:
-            if is_finished(job):
+            if job.is_finished():
                 self._outcomes[job.path] = finish_run(job, SilentProgress(), device=self._device)
                 self._board.find()
             else:
@@ -450,7 +457,7 @@ class JobLoop:
         if self._is_stopping and self._is_cluster:
             raise Interrupted(f"stopped by {self._stop_file}: {self._counted()}")
         if self._is_stopping:
-            raise _interruption(self._board)
+            raise self._board.interruption()
         if self._lost:
             label, reason = next(iter(self._lost.items()))
             hint = "" if self._is_cluster else ", with fewer --jobs if need be"
@@ -534,14 +541,14 @@ class JobLoop:
             is_seen = False
             with suppress(OSError):
                 list(run.job.path.iterdir())  # makes a shared file system refresh
-                is_seen = is_finished(run.job)
+                is_seen = run.job.is_finished()
             if is_seen:
                 if reason:  # made by an earlier try that was presumed lost
                     self._backend.stop([run.name])
                 outcome = finish_run(run.job, SilentProgress(), device=self._device)
                 self._outcomes[run.job.path] = outcome
                 on = f" on {run.shown.host}" if self._is_cluster and run.shown is not None else ""
-                self._board.finish(label, describe_end(run.job, outcome), on)
+                self._board.finish(label, run.job.describe_end(outcome), on)
                 run.shown = None
                 self._drop(run)
                 return
@@ -636,10 +643,3 @@ class JobLoop:
 
     def _counted(self) -> str:
         return f"{self._board.done} of {count(self._board.total, 'run')} done"
-
-
-def _interruption(board: Board) -> Interrupted:
-    return Interrupted(
-        f"interrupted with {board.done} of {count(board.total, 'run')} done, and the others saved; "
-        "the same command resumes"
-    )

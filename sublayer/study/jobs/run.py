@@ -131,6 +131,27 @@ class Job(JobSpec):
         """Return its data, prepared now if need be."""
         return self.data if isinstance(self.data, Data) else self.data.of(self.recipe)
 
+    def is_finished(self) -> bool:
+        """Return whether a run has ended: failed, or trained, scored and inspected.
+
+        Raises CheckpointError if the file of an inspection is damaged.
+        """
+        path = self.path
+        if (path / FAILURE).exists():
+            return True
+        is_made = self.scores.exists() or not self.is_scored
+        if self.inspecting is not None and read_layers(path, self.inspecting) is None:
+            return False
+        return is_made and bool(self.members or (path / RECORD).exists())
+
+    def describe_end(self, outcome: Outcome) -> str:
+        """Format the outcome of a run: the reason of its failure, or its validation scores."""
+        if outcome.failure:
+            return f"failed: {outcome.failure}"
+        if outcome.record is None:
+            return "scored"
+        return family_of(self.recipe.objective).describe_valid(outcome.record["valid"])
+
 
 RunAll = Callable[[Sequence[Job]], dict[Path, Outcome]]
 """Function that makes the missing runs, and returns all outcomes by folder."""
@@ -170,20 +191,6 @@ class _TaskScores(Typed):
     task_bests: list[_PartScore] = []
 
 
-def is_finished(job: Job) -> bool:
-    """Return whether a run has ended: failed, or trained, scored and inspected.
-
-    Raises CheckpointError if the file of an inspection is damaged.
-    """
-    path = job.path
-    if (path / FAILURE).exists():
-        return True
-    is_made = job.scores.exists() or not job.is_scored
-    if job.inspecting is not None and read_layers(path, job.inspecting) is None:
-        return False
-    return is_made and bool(job.members or (path / RECORD).exists())
-
-
 def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     """Complete the training, scoring and inspection of a run, and return its outcome.
 
@@ -193,7 +200,7 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     cannot be averaged, and Interrupted.
     """
     # An ended run is compared with its data if they are prepared.
-    if isinstance(job.data, Data) or not is_finished(job):
+    if isinstance(job.data, Data) or not job.is_finished():
         _make(job, progress, device)
     outcome = read_outcome(job.path, is_scored=job.is_scored)
     assert outcome is not None, "the run has been made"
@@ -264,15 +271,6 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
         with stage(f"inspecting {job.inspecting.what}"):
             split = job.scoring.split_of(data)
             inspect_run(path, job.recipe, split, job.inspecting, device=device)
-
-
-def describe_end(job: Job, outcome: Outcome) -> str:
-    """Format the outcome of a run: the reason of its failure, or its validation scores."""
-    if outcome.failure:
-        return f"failed: {outcome.failure}"
-    if outcome.record is None:
-        return "scored"
-    return family_of(job.recipe.objective).describe_valid(outcome.record["valid"])
 
 
 def score_run(

@@ -100,7 +100,7 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
         import torch
 
         from sublayer.data.shards import limited_to
-        from sublayer.study.jobs.run import Job, SharedData, finish_run, is_finished
+        from sublayer.study.jobs.run import Job, SharedData, finish_run
     job = Job(data=SharedData(1), **vars(order.spec))
     threads = job.recipe.train.threads
     while True:
@@ -109,7 +109,7 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
                 while is_held(job.path):
                     reporter.check_stop()
                     time.sleep(_LOCK_S)
-        if is_finished(job):
+        if job.is_finished():
             return  # made by the process that this one waited for
         if threads is not None:
             torch.set_num_threads(threads)
