@@ -248,7 +248,6 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
 def _clock(resources: "Resources", jobs: int) -> "Clock":
     # Measuring imports PyTorch; a plan of counts does not.
     with stage("starting PyTorch"):
-        from sublayer.study.budget.expected import fits_memory
         from sublayer.study.budget.measure import Stopwatch
         from sublayer.study.jobs.company import company
 
@@ -259,7 +258,7 @@ def _clock(resources: "Resources", jobs: int) -> "Clock":
         baseline = arms[0]
         free = resources.memory_bytes
         share = replace(resources, memory_bytes=None if free is None else free // jobs)
-        is_held = fits_memory(baseline.recipe, baseline.vocab_size, share) is not False
+        is_held = share.fits_memory(baseline.recipe, baseline.vocab_size) is not False
         # The plan reports that it does not fit; the time of a single run is taken.
         with company(baseline, jobs - 1 if is_held else 0, resources.device):
             return Stopwatch(resources, note)(arms)

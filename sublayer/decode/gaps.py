@@ -55,6 +55,66 @@ class Prompt:
             source += ids
         return source
 
+    def fills(self, written: Sequence[int]) -> list[slice | None]:
+        """Find each gap's tokens after its sentinel; None for a gap with a missing sentinel.
+
+        Only the first of repeated sentinels counts. Where a prompt begins with a gap and the
+        written ids begin with text, that text fills the gap, and the first sentinel precedes the
+        second gap's text, as in targets of independent noise, where sentinels mark the text between
+        gaps.
+        """
+        if not self.sentinels:
+            return [slice(0, len(written))]
+        names = set(self.sentinels)
+        places = [index for index, id_ in enumerate(written) if id_ in names]
+        places.append(len(written))
+        behind: dict[int, slice] = {}
+        for start, end in pairwise(places):
+            behind.setdefault(written[start], slice(start + 1, end))
+        spans = [behind.get(sentinel) for sentinel in self.sentinels]
+        begins_with_gap = bool(self.sentinels) and not self.ids[0]
+        if begins_with_gap and places[0] > 0:
+            return [slice(0, places[0]), *spans[:-1]]
+        return spans
+
+    def unplaced(self, written: Sequence[int], fills: Sequence[slice | None]) -> list[int]:
+        """Return the ids that fill no gap, sentinels aside.
+
+        They precede the first sentinel, or follow a repeated one.
+        """
+        places = [range(*fill.indices(len(written))) for fill in fills if fill is not None]
+        placed, names = set(chain(*places)), set(self.sentinels)
+        return [
+            id_ for index, id_ in enumerate(written) if index not in placed and id_ not in names
+        ]
+
+    def complete(
+        self, tokenizer: Tokenizer, fills: Sequence[Sequence[int]]
+    ) -> tuple[str, list[slice]]:
+        """Insert the ids of each gap into the prompt's text; return it and each gap's place in it.
+
+        The prompt is unchanged except for whitespace before a gap: none where the tokens begin
+        without it, else the prompt's, or the tokens' where the prompt has none.
+        """
+        text = self.texts[0]
+        ids = list(self.ids[0])
+        places = []
+        for fill, after, after_ids in zip(fills, self.texts[1:], self.ids[1:], strict=True):
+            space, content = _divided(tokenizer, ids, fill)
+            stem = text.rstrip()
+            typed = text[len(stem) :]
+            if after[:1].isspace() or not after:
+                content = content.rstrip()
+            if content:
+                text = stem + ((typed or space) if space else "")
+            elif after[:1].isspace():
+                text = stem  # one whitespace is enough
+            places.append(slice(len(text), len(text) + len(content)))
+            is_start = not text and not content
+            text += content + (after.lstrip() if is_start else after)
+            ids += [*fill, *after_ids]
+        return text, places
+
 
 def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     """Parse a text with gaps marked ``<extra_id_0>``, ``<extra_id_1>`` ...
@@ -173,68 +233,6 @@ class Completion:
     sentinel, or repeats a sentinel."""
 
 
-def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
-    """Find each gap's tokens after its sentinel; None for a gap with a missing sentinel.
-
-    Only the first of repeated sentinels counts. Where a prompt begins with a gap and the written
-    ids begin with text, that text fills the gap, and the first sentinel precedes the second gap's
-    text, as in targets of independent noise, where sentinels mark the text between gaps.
-    """
-    if not prompt.sentinels:
-        return [slice(0, len(written))]
-    names = set(prompt.sentinels)
-    places = [index for index, id_ in enumerate(written) if id_ in names]
-    places.append(len(written))
-    behind: dict[int, slice] = {}
-    for start, end in pairwise(places):
-        behind.setdefault(written[start], slice(start + 1, end))
-    spans = [behind.get(sentinel) for sentinel in prompt.sentinels]
-    begins_with_gap = bool(prompt.sentinels) and not prompt.ids[0]
-    if begins_with_gap and places[0] > 0:
-        return [slice(0, places[0]), *spans[:-1]]
-    return spans
-
-
-def find_unplaced(
-    written: Sequence[int], prompt: Prompt, fills: Sequence[slice | None]
-) -> list[int]:
-    """Return the ids that fill no gap, sentinels aside.
-
-    They precede the first sentinel, or follow a repeated one.
-    """
-    places = [range(*fill.indices(len(written))) for fill in fills if fill is not None]
-    placed, names = set(chain(*places)), set(prompt.sentinels)
-    return [id_ for index, id_ in enumerate(written) if index not in placed and id_ not in names]
-
-
-def complete(
-    tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]
-) -> tuple[str, list[slice]]:
-    """Insert the ids of each gap into the prompt's text; return it and each gap's place in it.
-
-    The prompt is unchanged except for whitespace before a gap: none where the tokens begin without
-    it, else the prompt's, or the tokens' where the prompt has none.
-    """
-    text = prompt.texts[0]
-    ids = list(prompt.ids[0])
-    places = []
-    for fill, after, after_ids in zip(fills, prompt.texts[1:], prompt.ids[1:], strict=True):
-        space, content = _divided(tokenizer, ids, fill)
-        stem = text.rstrip()
-        typed = text[len(stem) :]
-        if after[:1].isspace() or not after:
-            content = content.rstrip()
-        if content:
-            text = stem + ((typed or space) if space else "")
-        elif after[:1].isspace():
-            text = stem  # one whitespace is enough
-        places.append(slice(len(text), len(text) + len(content)))
-        is_start = not text and not content
-        text += content + (after.lstrip() if is_start else after)
-        ids += [*fill, *after_ids]
-    return text, places
-
-
 def _divided(tokenizer: Tokenizer, before: Sequence[int], fill: Sequence[int]) -> tuple[str, str]:
     """Decode a gap's ids in the context of the ids before: leading whitespace, and text."""
     known = _decode(tokenizer, before)
@@ -338,14 +336,14 @@ def _completions(
         final = model.hidden(target[:, :-1], Layout.causal(target[:, :-1]), memory=memory).final
         nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, target[0, 1:]).each
         log_p = (-nats.double()).tolist()
-        spans = find_fills(written, prompt)
+        spans = prompt.fills(written)
         fills = [[] if span is None else written[span] for span in spans]
-        text, places = complete(tokenizer, prompt, fills)
+        text, places = prompt.complete(tokenizer, fills)
         gaps = []
         for tokens, fill, place in zip(spans, fills, places, strict=True):
             score = None if tokens is None else math.fsum(log_p[tokens])
             gaps.append(Gap(text[place], score, len(fill), place))
-        unplaced = _decode(tokenizer, find_unplaced(written, prompt, spans)).strip()
+        unplaced = _decode(tokenizer, prompt.unplaced(written, spans)).strip()
         completions.append(Completion(text, gaps, hypothesis.log_p, len(written), unplaced))
     return completions
 
@@ -505,7 +503,7 @@ def _fill_by_encoder(
         for id_ in row:
             # The other masks get their likeliest tokens.
             fills = [[id_] if number == mask else [top[0]] for number, top in enumerate(best)]
-            filled, places = complete(tokenizer, prompt, fills)
+            filled, places = prompt.complete(tokenizer, fills)
             probability = float(probabilities[mask, id_])
             fillings.append(Filling(filled[places[mask]], probability, filled))
         by_mask.append(fillings)

@@ -493,6 +493,68 @@ class ReadProbe:
             self._encoded[key] = encode_queries(flat, tokenizer, context)
         return self._encoded[key]
 
+    def nats_by_example(
+        self, text_model: TextModel, items: ProbeExamples, context: int, progress: Progress
+    ) -> tuple[list[list[Nats]], int]:
+        """Compute the nats of each example's queries; count the cut examples."""
+        model, tokenizer = text_model.model, text_model.tokenizer
+        assert tokenizer is not None, "a model without a tokenizer is refused"
+        if isinstance(model, EncoderDecoder):
+            # A source also has a sentinel and an end.
+            encoded = self.encoded(items, tokenizer, max(1, context - 2))
+            starts_with_pad = model.config.decoder_start == "pad"
+            first = tokenizer.pad_id if starts_with_pad else tokenizer.end_id
+            end = tokenizer.sep_id
+            assert first is not None and end is not None, "targets of span corruption start and end"
+            nats = target_nats(model, encoded, first, tokenizer.sentinel_ids[0], end, progress)
+        else:
+            assert isinstance(model, Decoder), "other kinds are refused"
+            encoded = self.encoded(items, tokenizer, context)
+            nats = decoder_nats(model, encoded, progress)
+        answered = iter(zip(nats, encoded, strict=True))
+        by_example = [list(islice(answered, len(queries))) for queries in items.queries]
+        n_cut = sum(any(query.is_cut for _, query in pairs) for pairs in by_example)
+        return [[nll for nll, _ in pairs] for pairs in by_example], n_cut
+
+    def ask(self, text_model: TextModel, context: int, progress: Progress) -> ProbeScore:
+        """Ask a model the probe."""
+        probe, items, settings = self.probe, self.items, self.settings
+        threshold = None
+        notes = [
+            f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()
+        ]
+        with stage(f"asking {probe.title}"):
+            if self.learned_from is not None:
+                learned, _ = self.nats_by_example(text_model, self.learned_from, context, progress)
+                threshold = best_threshold(learned, self.learned_from.examples)
+                rows = count(len(self.learned_from.examples), "training row")
+                notes.append(
+                    f"all sentences count as acceptable: no threshold is better on {rows}"
+                    if math.isinf(threshold)
+                    else f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen on "
+                    f"{rows}"
+                )
+            nats, n_cut = self.nats_by_example(text_model, items, context, progress)
+        stats = score(
+            items.examples, [probe.answer(nlls, threshold) for nlls in nats], (probe.metric,)
+        )
+        if n_cut:
+            notes.append(
+                f"{count(n_cut, 'example')} longer than the context of {context:,} tokens: the "
+                "prompt loses its beginning or, where it is empty, the text its end"
+            )
+        tokenizer = text_model.tokenizer
+        assert tokenizer is not None, "a model without a tokenizer is refused"
+        for word in settings.compared if probe.compares_words else ():
+            n_before = len(tokenizer.encode(b"very"))
+            n_tokens = len(tokenizer.encode(f"very {word}".encode())) - n_before
+            if n_tokens > 1:
+                notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
+        reference = settings.references.get(probe.name, probe.reference)
+        return ProbeScore(
+            probe, stats.value, stats.standard_error, reference, stats.n_examples, notes
+        )
+
 
 def read_probes(
     names: Sequence[str], folder: str | None, settings: Settings | None = None
@@ -542,7 +604,7 @@ def ask(
 ) -> list[ProbeScore]:
     """Score a model that reads ``context`` tokens on probes; raise as ``check_model`` does."""
     check_model(text_model, "the model")
-    return [_ask(text_model, probe, context, progress) for probe in probes]
+    return [probe.ask(text_model, context, progress) for probe in probes]
 
 
 def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
@@ -585,60 +647,3 @@ def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
         if folder is not None and (files := find_files(task, folder)):
             return task, files
     return last, locate_files(last, folder)
-
-
-def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progress) -> ProbeScore:
-    probe, items, settings = read.probe, read.items, read.settings
-    threshold = None
-    notes = [f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()]
-    with stage(f"asking {probe.title}"):
-        if read.learned_from is not None:
-            learned, _ = _nats_by_example(text_model, read, read.learned_from, context, progress)
-            threshold = best_threshold(learned, read.learned_from.examples)
-            rows = count(len(read.learned_from.examples), "training row")
-            notes.append(
-                f"all sentences count as acceptable: no threshold is better on {rows}"
-                if math.isinf(threshold)
-                else f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen on "
-                f"{rows}"
-            )
-        nats, n_cut = _nats_by_example(text_model, read, items, context, progress)
-    stats = score(items.examples, [probe.answer(nlls, threshold) for nlls in nats], (probe.metric,))
-    if n_cut:
-        notes.append(
-            f"{count(n_cut, 'example')} longer than the context of {context:,} tokens: the "
-            "prompt loses its beginning or, where it is empty, the text its end"
-        )
-    tokenizer = text_model.tokenizer
-    assert tokenizer is not None, "a model without a tokenizer is refused"
-    for word in settings.compared if probe.compares_words else ():
-        n_before = len(tokenizer.encode(b"very"))
-        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - n_before
-        if n_tokens > 1:
-            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
-    reference = settings.references.get(probe.name, probe.reference)
-    return ProbeScore(probe, stats.value, stats.standard_error, reference, stats.n_examples, notes)
-
-
-def _nats_by_example(
-    text_model: TextModel, read: ReadProbe, items: ProbeExamples, context: int, progress: Progress
-) -> tuple[list[list[Nats]], int]:
-    """Compute the nats of each example's queries; count the cut examples."""
-    model, tokenizer = text_model.model, text_model.tokenizer
-    assert tokenizer is not None, "a model without a tokenizer is refused"
-    if isinstance(model, EncoderDecoder):
-        # A source also has a sentinel and an end.
-        encoded = read.encoded(items, tokenizer, max(1, context - 2))
-        starts_with_pad = model.config.decoder_start == "pad"
-        first = tokenizer.pad_id if starts_with_pad else tokenizer.end_id
-        end = tokenizer.sep_id
-        assert first is not None and end is not None, "targets of span corruption start and end"
-        nats = target_nats(model, encoded, first, tokenizer.sentinel_ids[0], end, progress)
-    else:
-        assert isinstance(model, Decoder), "other kinds are refused"
-        encoded = read.encoded(items, tokenizer, context)
-        nats = decoder_nats(model, encoded, progress)
-    answered = iter(zip(nats, encoded, strict=True))
-    by_example = [list(islice(answered, len(queries))) for queries in items.queries]
-    n_cut = sum(any(query.is_cut for _, query in pairs) for pairs in by_example)
-    return [[nll for nll, _ in pairs] for pairs in by_example], n_cut

@@ -45,7 +45,7 @@ from sublayer.objective.base import Scores, family_of
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.text_model import TextModel
-from sublayer.training.speed import Pace, describe_length, fastest_precision, median_step, timed
+from sublayer.training.speed import Pace, fastest_precision, median_step, timed
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import StartModel, freeze, note_training_only, start_from
 from sublayer.training.world import World
@@ -469,7 +469,7 @@ def resolve_run(
             # No run is refused for an old measurement.
             pace = find_pace(measured, data, setup, pretrained, -1.0)
             recipe = at_length(_length_in_minutes(given, measured, pace))
-        say(describe_length(train.minutes or 0.0, recipe.train.steps, pace))
+        say(pace.describe_length(train.minutes or 0.0, recipe.train.steps))
     check_place(recipe, setup)
     return recipe, pace
 

@@ -99,38 +99,79 @@ class FileLayout:
         """Return whether a name is the suite's."""
         return _plain(name) in {_plain(suite) for suite in self.suite}
 
+    def find_splits(
+        self,
+        folder: Path,
+        may_be: Callable[[str, Path], bool],
+        others: "Sequence[FileLayout]" = (),
+    ) -> dict[str, tuple[Path, ...]]:
+        """Find the files of each split, in the first place that has any.
 
-def find_splits(
-    folder: Path,
-    layout: FileLayout,
-    may_be: Callable[[str, Path], bool],
-    others: Sequence[FileLayout] = (),
-) -> dict[str, tuple[Path, ...]]:
-    """Find the files of each split, in the first place that has any.
-
-    Places, in order, are the task's folder in ``folder`` or the suite's; ``folder`` itself, unless
-    named as one of ``others`` or a suite; and files with the task's name in the suite's folder or
-    ``folder``. ``may_be`` checks a split's file by content where no folder has the task's name.
-    """
-    suites = [path for path in _folders(folder) if layout.is_suite(path.name)]
-    for above in (*suites, folder):
-        for child in _folders(above):
-            if layout.is_named(child.name):
-                by_split = _first(child, layout)
-                if by_split:
-                    return by_split
-    name = folder.resolve().name
-    if layout.is_named(name):
-        by_split = _first(folder, layout)
-    elif not layout.is_suite(name) and not any(other.is_named(name) for other in others):
-        by_split = _first(folder, layout)
-        if not all(may_be(split, paths[0]) for split, paths in by_split.items()):
+        Places, in order, are the task's folder in ``folder`` or the suite's; ``folder`` itself,
+        unless named as one of ``others`` or a suite; and files with the task's name in the suite's
+        folder or ``folder``. ``may_be`` checks a split's file by content where no folder has the
+        task's name.
+        """
+        suites = [path for path in _folders(folder) if self.is_suite(path.name)]
+        for above in (*suites, folder):
+            for child in _folders(above):
+                if self.is_named(child.name):
+                    by_split = self._first(child)
+                    if by_split:
+                        return by_split
+        name = folder.resolve().name
+        if self.is_named(name):
+            by_split = self._first(folder)
+        elif not self.is_suite(name) and not any(other.is_named(name) for other in others):
+            by_split = self._first(folder)
+            if not all(may_be(split, paths[0]) for split, paths in by_split.items()):
+                by_split = {}
+        else:
             by_split = {}
-    else:
-        by_split = {}
-    for parent in (*suites, folder):
-        by_split = by_split or _splits(parent, layout, is_own=False)
-    return by_split
+        for parent in (*suites, folder):
+            by_split = by_split or self._splits(parent, is_own=False)
+        return by_split
+
+    def _first(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Return the splits in the first folder of ``below`` that has any."""
+        return find_in_first(
+            folder, lambda name: False, self.below, lambda path: self._splits(path, is_own=True)
+        )
+
+    def _splits(self, folder: Path, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
+        """Return the files of each split in a folder: all, or those with the task's name."""
+        files: dict[tuple[str, int], list[Path]] = {}
+        for path in entries(folder):
+            name = _FINDING_PACKED.sub("", path.name.lower())
+            suffix, parts = Path(name).suffix, [path]
+            if path.is_dir():
+                # Such as train/0000.parquet.
+                split = self._split_of(name, is_own=is_own) if is_own else ""
+                suffix, parts = ".parquet", sorted(path.glob("*.parquet"))
+                if suffix not in self.suffixes:
+                    continue
+            else:
+                split = _of_name(self.own, name) or _of_name(self.joint, name)
+                if not split and suffix in self.suffixes:
+                    split = self._split_of(_SHARD.sub("", Path(name).stem), is_own=is_own)
+            if split and parts:
+                # A file with a special name may have another suffix.
+                ranks = (*self.suffixes, suffix)
+                files.setdefault((split, ranks.index(suffix)), []).extend(parts)
+        by_split: dict[str, tuple[Path, ...]] = {}
+        for split, rank in sorted(files):
+            joint = [path for path in files[split, rank] if _of_name(self.joint, path.name.lower())]
+            by_split.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
+        return by_split
+
+    def _split_of(self, stem: str, *, is_own: bool) -> str:
+        match = _NAME.fullmatch(stem)
+        if match is None:
+            return ""
+        if not self.is_named(match["task"]) if match["task"] else not is_own:
+            return ""
+        split = _WORDS.get(match["word"], match["word"])
+        return f"{split}_{match['part']}" if match["part"] else split
 
 
 def find_in_first(
@@ -185,52 +226,9 @@ def entries(folder: Path) -> list[Path]:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from None
 
 
-def _first(folder: Path, layout: FileLayout) -> dict[str, tuple[Path, ...]]:
-    """Return the splits in the first folder of ``layout.below`` that has any."""
-    return find_in_first(
-        folder, lambda name: False, layout.below, lambda path: _splits(path, layout, is_own=True)
-    )
-
-
-def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
-    """Return the files of each split in a folder: all, or those with the task's name."""
-    files: dict[tuple[str, int], list[Path]] = {}
-    for path in entries(folder):
-        name = _FINDING_PACKED.sub("", path.name.lower())
-        suffix, parts = Path(name).suffix, [path]
-        if path.is_dir():
-            # Such as train/0000.parquet.
-            split = _split_of(name, layout, is_own=is_own) if is_own else ""
-            suffix, parts = ".parquet", sorted(path.glob("*.parquet"))
-            if suffix not in layout.suffixes:
-                continue
-        else:
-            split = _of_name(layout.own, name) or _of_name(layout.joint, name)
-            if not split and suffix in layout.suffixes:
-                split = _split_of(_SHARD.sub("", Path(name).stem), layout, is_own=is_own)
-        if split and parts:
-            ranks = (*layout.suffixes, suffix)  # a file with a special name may have another suffix
-            files.setdefault((split, ranks.index(suffix)), []).extend(parts)
-    by_split: dict[str, tuple[Path, ...]] = {}
-    for split, rank in sorted(files):
-        joint = [path for path in files[split, rank] if _of_name(layout.joint, path.name.lower())]
-        by_split.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
-    return by_split
-
-
 def _of_name(splits: Mapping[str, str], name: str) -> str:
     """Return the split of a lower-case file name; empty where it has none."""
     return next((split for known, split in splits.items() if known.lower() == name), "")
-
-
-def _split_of(stem: str, layout: FileLayout, *, is_own: bool) -> str:
-    match = _NAME.fullmatch(stem)
-    if match is None:
-        return ""
-    if not layout.is_named(match["task"]) if match["task"] else not is_own:
-        return ""
-    split = _WORDS.get(match["word"], match["word"])
-    return f"{split}_{match['part']}" if match["part"] else split
 
 
 def one_copy(paths: list[Path]) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
-from sublayer.tasks.finding import FileLayout, Release, check_shards, find_splits
+from sublayer.tasks.finding import FileLayout, Release, check_shards
 from sublayer.tasks.records import (
     Record,
     begins_with,
@@ -317,9 +317,9 @@ class Published(ABC):
         ``others`` are the layouts of all tasks: a ``folder`` named as one of them is not this
         task's.
         """
-        files = find_splits(folder, self.layout, self.may_be, others)
+        files = self.layout.find_splits(folder, self.may_be, others)
         if self.beside is not None:
-            files = find_splits(folder, self.beside, self.may_be, others) | files
+            files = self.beside.find_splits(folder, self.may_be, others) | files
         files = self.settle(files)
         return {split: files[split] for split in self.task.splits if split in files}
 

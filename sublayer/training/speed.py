@@ -56,6 +56,21 @@ class Pace:
     age_s: float = 0.0
     """Seconds since it was measured."""
 
+    def describe_length(self, minutes: float, steps: int) -> str:
+        """Format the length derived from minutes, and its measurement.
+
+        As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age in one
+        unit, rounded down: ``3 hours ago``, ``now``.
+        """
+        age = "now"
+        if self.age_s >= _NOW_S:
+            unit = next(unit for unit, length in _UNITS.items() if self.age_s >= length)
+            age = f"{count(int(self.age_s / _UNITS[unit]), unit)} ago"
+        return (
+            f"{count(minutes, 'minute', 'g')}: {count(steps, 'step')} of "
+            f"{format_step(self.step_s)}, measured {age}"
+        )
+
 
 def median_step(
     take_step: Callable[[int], object],
@@ -91,22 +106,6 @@ def timed(
     work()
     wait_for(device)
     return clock() - begun
-
-
-def describe_length(minutes: float, steps: int, pace: Pace) -> str:
-    """Format the length derived from minutes, and its measurement.
-
-    As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age in one unit,
-    rounded down: ``3 hours ago``, ``now``.
-    """
-    age = "now"
-    if pace.age_s >= _NOW_S:
-        unit = next(unit for unit, length in _UNITS.items() if pace.age_s >= length)
-        age = f"{count(int(pace.age_s / _UNITS[unit]), unit)} ago"
-    return (
-        f"{count(minutes, 'minute', 'g')}: {count(steps, 'step')} of {format_step(pace.step_s)}, "
-        f"measured {age}"
-    )
 
 
 def describe_use(minutes: float, seconds: float) -> str | None:

@@ -16,10 +16,7 @@ from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.beam_step import DrawnContinuations, top
 from sublayer.decode.gaps import (
     FillSettings,
-    complete,
     fill_gaps,
-    find_fills,
-    find_unplaced,
     go_on,
     prompt_with_gaps,
 )
@@ -439,9 +436,9 @@ def test_text_behind_a_gap_inside_a_word_begins_no_word():
 ])  # fmt: skip
 def test_tokens_behind_a_sentinel_fill_its_gap(text, written, fills, unplaced):
     prompt = prompt_with_gaps(TOKENIZER, text)
-    found = find_fills(written, prompt)
+    found = prompt.fills(written)
     assert [None if place is None else written[place] for place in found] == fills
-    assert find_unplaced(written, prompt, found) == unplaced
+    assert prompt.unplaced(written, found) == unplaced
 
 
 @pytest.mark.parametrize("text, fills, completed", [
@@ -453,7 +450,7 @@ def test_tokens_behind_a_sentinel_fill_its_gap(text, written, fills, unplaced):
 ])  # fmt: skip
 def test_a_completed_text_keeps_the_prompt_as_it_is(text, fills, completed):
     prompt = prompt_with_gaps(TOKENIZER, text)
-    filled, places = complete(TOKENIZER, prompt, [ids_of(fill) for fill in fills])
+    filled, places = prompt.complete(TOKENIZER, [ids_of(fill) for fill in fills])
     assert filled == completed
     assert [filled[place] for place in places] == fills
 
@@ -489,10 +486,10 @@ def test_greedy_filling_is_the_most_probable_token_each_time():
             break
         written.append(chosen)
         total += log_p[chosen].item()
-    places = find_fills(written, prompt_with_gaps(TOKENIZER, PROMPT))
+    places = prompt_with_gaps(TOKENIZER, PROMPT).fills(written)
     fills = [[] if place is None else written[place] for place in places]
     assert (best.n_tokens, best.score) == (len(written), pytest.approx(total, abs=1e-10))
-    assert best.text == complete(TOKENIZER, prompt_with_gaps(TOKENIZER, PROMPT), fills)[0]
+    assert best.text == prompt_with_gaps(TOKENIZER, PROMPT).complete(TOKENIZER, fills)[0]
 
 
 @torch.no_grad()
@@ -564,7 +561,7 @@ def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
     # The sentinel behind the last ends what is written.
     ends = TOKENIZER.sentinel_ids[len(fills) :]
     written = [id_ for id_ in target.tolist() if id_ not in ends]
-    found = [written[place] for place in find_fills(written, read) if place is not None]
-    filled, places = complete(TOKENIZER, read, found)
+    found = [written[place] for place in read.fills(written) if place is not None]
+    filled, places = read.complete(TOKENIZER, found)
     assert filled == text
     assert [filled[place] for place in places] == fills

@@ -222,6 +222,53 @@ class Resources:
         """Return whether bytes fit on the free disk; None if unknown."""
         return None if self.disk_bytes is None else disk_bytes <= self.disk_bytes
 
+    def batches(self, recipe: Recipe) -> ResolvedTrain:
+        """Fill in the batch fields that ``[train]`` leaves open.
+
+        Only batch fields count in the returned table: its length and evaluations are placeholders.
+        """
+        is_gpu = self.device == "cuda"
+        # Only batches matter, so any length and any split will do.
+        return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=self.cores)
+
+    def step_memory(self, recipe: Recipe, vocab_size: int) -> TrainingMemory:
+        """Estimate the peak memory of an optimizer step on this machine, in bytes by part.
+
+        Without the program: see ``fits_memory``.
+        """
+        train = self.batches(recipe)
+        step = self.micro_batch(recipe, vocab_size, train.micro_batch_sequences)
+        n_passes = math.ceil(train.batch_sequences * rows_of_example(recipe) / step.sequences)
+        memory = training_memory(step, recipe.optimizer, n_passes=n_passes)
+        return memory.beside_saving() if self.copies_in_memory(recipe) else memory
+
+    def copies_in_memory(self, recipe: Recipe) -> bool:
+        """Return whether training memory also holds copies for checkpoints.
+
+        A GPU's copies are in the machine's memory.
+        """
+        return recipe.train.save_in_background and self.device == "cpu"
+
+    def micro_batch(self, recipe: Recipe, vocab_size: int, sequences: int) -> Workload:
+        """Describe a micro-batch of ``sequences`` windows, of complete examples."""
+        n_rows = rows_of_example(recipe)
+        return Workload(
+            expected_model(recipe, vocab_size),
+            sequences=max(1, sequences // n_rows) * n_rows,
+            context=recipe.data.context,
+            precision=self.precision(recipe),
+            device=self.device,
+            objective=recipe.objective,
+            recomputes=recipe.train.recompute == "blocks",
+            keeps_documents_apart=recipe.data.boundaries == "respect"
+            or recipe.data.tasks is not None,
+            frozen=recipe.init.frozen,
+        )
+
+    def fits_memory(self, recipe: Recipe, vocab_size: int) -> bool | None:
+        """Return whether a step and the program fit into free memory; None if unknown."""
+        return self.holds(self.step_memory(recipe, vocab_size).total + self.program_bytes)
+
 
 def find_resources(device: str | None = None, folder: Path = Path()) -> Resources:
     """Detect this machine: its GPU, or ``device``, and ``folder``'s disk.
@@ -261,59 +308,6 @@ def find_resources(device: str | None = None, folder: Path = Path()) -> Resource
 
 _BESIDES_NEWEST = 3
 """Checkpoints besides the newest: the best, one being written, and the model, counted in full."""
-
-
-def batches(recipe: Recipe, resources: Resources) -> ResolvedTrain:
-    """Fill in the batch fields that ``[train]`` leaves open.
-
-    Only batch fields count in the returned table: its length and evaluations are placeholders.
-    """
-    is_gpu = resources.device == "cuda"
-    # Only batches matter, so any length and any split will do.
-    return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=resources.cores)
-
-
-def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> TrainingMemory:
-    """Estimate the peak memory of an optimizer step of a recipe on this machine, in bytes by part.
-
-    Without the program: see ``fits_memory``.
-    """
-    train = batches(recipe, resources)
-    step = micro_batch(recipe, vocab_size, resources, train.micro_batch_sequences)
-    n_passes = math.ceil(train.batch_sequences * rows_of_example(recipe) / step.sequences)
-    memory = training_memory(step, recipe.optimizer, n_passes=n_passes)
-    return memory.beside_saving() if copies_in_memory(recipe, resources) else memory
-
-
-def copies_in_memory(recipe: Recipe, resources: Resources) -> bool:
-    """Return whether training memory also holds copies for checkpoints.
-
-    A GPU's copies are in the machine's memory.
-    """
-    return recipe.train.save_in_background and resources.device == "cpu"
-
-
-def micro_batch(recipe: Recipe, vocab_size: int, resources: Resources, sequences: int) -> Workload:
-    """Describe a micro-batch of ``sequences`` windows, of complete examples."""
-    n_rows = rows_of_example(recipe)
-    return Workload(
-        expected_model(recipe, vocab_size),
-        sequences=max(1, sequences // n_rows) * n_rows,
-        context=recipe.data.context,
-        precision=resources.precision(recipe),
-        device=resources.device,
-        objective=recipe.objective,
-        recomputes=recipe.train.recompute == "blocks",
-        keeps_documents_apart=recipe.data.boundaries == "respect" or recipe.data.tasks is not None,
-        frozen=recipe.init.frozen,
-    )
-
-
-def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
-    """Return whether a step and the program fit into free memory; None if unknown."""
-    return resources.holds(
-        step_memory(recipe, vocab_size, resources).total + resources.program_bytes
-    )
 
 
 def run_disk(recipe: Recipe, vocab_size: int) -> tuple[int, int]:

@@ -21,7 +21,6 @@ from sublayer.study.budget.expected import (
     Resources,
     Sized,
     StepTime,
-    fits_memory,
     tokens_per_step,
 )
 from sublayer.system.memory import allocate_for_training, cores
@@ -101,7 +100,7 @@ class Stopwatch:
         fitting = [
             (smaller, *_work(smaller, vocab_size))
             for smaller in _smaller(recipe)
-            if fits_memory(smaller, vocab_size, self._resources) is not False
+            if self._resources.fits_memory(smaller, vocab_size) is not False
         ]
 
         def first(speed: float, limit_s: float, n_larger: int = len(fitting)) -> int | None:

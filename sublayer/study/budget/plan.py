@@ -33,15 +33,11 @@ from sublayer.study.budget.expected import (
     Clock,
     Resources,
     Vocabulary,
-    batches,
-    copies_in_memory,
     expected_hours,
     expected_length,
     expected_vocabulary,
-    micro_batch,
     run_disk,
     size_arm,
-    step_memory,
     tokens_per_step,
 )
 from sublayer.study.budget.match import (
@@ -215,7 +211,7 @@ def make_plan(
                 name=sized.arm.name,
                 parameters=count_parameters(sized.model, recipe.objective),
                 flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
-                memory_bytes=step_memory(recipe, vocab_size, resources).total,
+                memory_bytes=resources.step_memory(recipe, vocab_size).total,
                 seconds_per_step=None if time is None else time.seconds,
                 is_extrapolated=None if time is None else not time.is_measured,
                 match=match,
@@ -226,7 +222,7 @@ def make_plan(
                 disk_bytes=disk_bytes,
                 scored_bytes=scored_bytes,
                 precision=resources.precision(recipe),
-                micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
+                micro_batch_sequences=resources.batches(recipe).micro_batch_sequences,
             )
         )
     budgets = plan_budgets(matched, models, [plan.steps for plan in plans], rule, seconds=seconds)
@@ -326,7 +322,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
         )
     # Each process has its part of the cores, which sets its micro-batches.
     resources = replace(machine.resources, cores=max(1, machine.resources.cores // n))
-    train = batches(recipe, resources)
+    train = resources.batches(recipe)
     if recipe.train.exact:
         if train.n_micro_batches < n:
             raise ConfigError(
@@ -340,7 +336,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
     else:
         sequences = math.ceil(train.batch_sequences / n)
         micro = min(sequences, train.micro_batch_sequences)
-        step = micro_batch(recipe, vocab_size, resources, micro)
+        step = resources.micro_batch(recipe, vocab_size, micro)
         n_passes = math.ceil(sequences * rows_of_example(recipe) / step.sequences)
     tokens = tokens_per_step(recipe)
     operations = float(plan.flops_per_token * tokens)
@@ -357,10 +353,10 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
         except ConfigError:  # an optimizer that needs full matrices
             continue
         group = Group(n, shard, recipe.train.exact, begins_whole=sharded.init.run is not None)
-        step = micro_batch(sharded, vocab_size, resources, micro)
+        step = resources.micro_batch(sharded, vocab_size, micro)
         step = replace(step, caches_casts=not group.is_divided)
         memory = process_memory(step, sharded.optimizer, n_passes=n_passes, group=group)
-        if copies_in_memory(sharded, resources):
+        if resources.copies_in_memory(sharded):
             memory = memory.beside_saving()
         n_trained = count_parameters(step.config, step.objective).training
         n_trained -= n_frozen_parameters(step.config, step.frozen)

@@ -15,7 +15,7 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.files.cache_folder import cache_folder
 from sublayer.model.estimates import FLOAT32_BYTES
 from sublayer.study.arms import Arm
-from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, find_resources, step_memory
+from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, find_resources
 from sublayer.study.budget.match import shared_threads
 from sublayer.study.jobs.backends import (
     CLUSTERS,
@@ -181,7 +181,7 @@ def needs_of(
         return Needs(threads, 0, gpus=1)
     weights = FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
     resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=threads)
-    step = step_memory(recipe, vocab_size, resources).total
+    step = resources.step_memory(recipe, vocab_size).total
     beside = max(step, n_models * weights, preparing_bytes)
     return Needs(threads, int(_HEADROOM * (PROGRAM_BYTES + beside)))
 
@@ -261,7 +261,7 @@ def describe_share(
     resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
     is_cpu = resources.device == "cpu"
     program = PROGRAM_BYTES if is_cpu else 0
-    largest = max(step_memory(*recipe, resources).total for recipe in recipes) + program
+    largest = max(resources.step_memory(*recipe).total for recipe in recipes) + program
     most_threads = max(recipe.train.threads or 1 for recipe, _ in recipes)
     # The parent process is one more.
     needed = at_once * largest + program
