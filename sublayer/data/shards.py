@@ -380,7 +380,7 @@ def write_store(
             encode = encoders.enter_context(
                 _encoders(n_processes, saved, tokenizer.fingerprint, sentences)
             )
-        progress = EncodingProgress("turning the text into tokens", sum(map(count_bytes, sources)))
+        progress = EncodingProgress(sum(map(count_bytes, sources)))
         parts = []
         sha256 = ""
         for shard, part, wait in _encode_ahead(chain(first, shards), folder, encode, n_ahead):
@@ -537,10 +537,9 @@ def _bytes(starts: Any) -> bytes:
 
 
 class EncodingProgress:
-    """Progress of the innermost stage in bytes, including those encoded by an earlier process."""
+    """Progress of encoding in bytes, including those encoded by an earlier process."""
 
-    def __init__(self, stage: str, n_bytes: int) -> None:
-        self._stage = stage
+    def __init__(self, n_bytes: int) -> None:
         self._n_bytes = max(1, n_bytes)
         self._n_done = self._n_new = 0
         self._begun_s = time.monotonic()
@@ -557,8 +556,8 @@ class EncodingProgress:
         per_s = max(1.0, self._n_new / max(1e-9, time.monotonic() - self._begun_s))
         left = format_seconds((self._n_bytes - self._n_done) / per_s)
         display().change_innermost(
-            f"{self._stage}: {self._n_done / 1e6:,.0f} of {self._n_bytes / 1e6:,.0f} MB, "
-            f"{per_s / 1e6:,.1f} MB/s, {left} left",
+            f"turning the text into tokens: {self._n_done / 1e6:,.0f} of "
+            f"{self._n_bytes / 1e6:,.0f} MB, {per_s / 1e6:,.1f} MB/s, {left} left",
             min(1.0, self._n_done / self._n_bytes),
         )
 

@@ -264,10 +264,9 @@ class Transformer(Body):
         self,
         tokens: Int[Tensor, "B T"],
         positions: Int[Tensor, "*B T"],
-        segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Compute the first block's input, as ``enter`` does, from the embedding matrix."""
-        return self.enter(self.embedding, tokens, positions, segments, self.drop_matrix())
+        return self.enter(self.embedding, tokens, positions, matrix=self.drop_matrix())
 
     def drop_matrix(self) -> Matrix | None:
         """Draw the embedding matrix of one training pass, with dropout; otherwise None.

@@ -22,7 +22,6 @@ from sublayer.system.signals import GracefulStop
 from sublayer.system.stages import stage
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import MetricsLog, Progress, Status
-from sublayer.training.speed import Clock
 from sublayer.training.step import TrainStep
 
 N_CHECKED = 20
@@ -170,20 +169,17 @@ class Loop:
         *,
         pace_s: float | None = None,
         plan: MinutesPlan | None = None,
-        clock: Clock = time.monotonic,
     ) -> None:
         """Keep the parts of a run.
 
         ``state`` is changed in place. ``pace_s``: seconds per step from which the run's length was
-        derived, if it was. ``plan``: the changing length of a run by minutes. ``clock`` gives
-        seconds from any origin.
+        derived, if it was. ``plan``: the changing length of a run by minutes.
         """
         self.state = state
         self._plan = plan
         self._evaluation_s = 0.0
         # A run interrupted in its first steps was saved, and resumes in the same way.
         self._pace_s = pace_s if state.step == 0 else None
-        self._clock = clock
         self._first_seconds: list[float] = []
         self._note: Callable[[str], None] = lambda _: None
         self._config = config
@@ -215,11 +211,11 @@ class Loop:
                 log = MetricsLog(self._snapshots.folder, self.state.step)
                 self._log = stack.enter_context(log)
             stack.enter_context(self._snapshots.finished())
-            self._began = self._clock() - self.state.seconds
+            self._began = time.monotonic() - self.state.seconds
             if self._plan is not None:
                 self._plan.begin(self.state.step, self.state.seconds, self._steps)
             while self.state.step < self._steps and not self.state.has_stopped:
-                begun = self._clock()
+                begun = time.monotonic()
                 result = self._train_step(self.state.step)
                 if self._pace_s is not None:
                     wait_for(self._train_step.device)
@@ -227,7 +223,7 @@ class Loop:
                 self.state.step += 1
                 # Read only where needed: reading a number back synchronises with the device.
                 self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
-                seconds = self._clock() - begun
+                seconds = time.monotonic() - begun
                 self.state.step_seconds += seconds
                 if self._pace_s is not None:
                     self._check_pace(seconds, self._pace_s)
@@ -313,7 +309,9 @@ class Loop:
         if self._plan is None or step >= before:
             return False
         # Clocks differ: rank 0 decides.
-        seconds, evaluation_s = self._world.share([self._clock() - self._began, self._evaluation_s])
+        seconds, evaluation_s = self._world.share(
+            [time.monotonic() - self._began, self._evaluation_s]
+        )
         self._steps = self._plan.steps(
             step, before, seconds, evaluation_s, is_evaluated=is_evaluated
         )
@@ -365,10 +363,10 @@ class Loop:
         """Evaluate and log; return whether the model is a new best, which is to be saved."""
         config, state = self._config, self.state
         # All evaluate and receive rank 0's figures, so that all agree on the best.
-        begun = self._clock()
+        begun = time.monotonic()
         with stage(f"evaluating at step {state.step:,}"):
             scores = self._evaluate.score()
-        self._evaluation_s = self._clock() - begun
+        self._evaluation_s = time.monotonic() - begun
         names = self._evaluate.names
         shared = self._world.share([scores.get(name, math.nan) for name in names])
         values = {}
@@ -413,7 +411,7 @@ class Loop:
     def _write(self, kind: str, values: Mapping[str, float]) -> None:
         if self._log is None:
             return
-        seconds = round(self._clock() - self._began, 3)
+        seconds = round(time.monotonic() - self._began, 3)
         self._log.write(
             kind, self.state.step, {**values, "tokens": self.state.tokens, "seconds": seconds}
         )
@@ -424,6 +422,6 @@ class Loop:
         self._saved_step = self.state.step
         if self._log is not None:
             self._log.sync()
-        self.state.seconds = self._clock() - self._began
+        self.state.seconds = time.monotonic() - self._began
         with stage(f"saving step {self.state.step:,}"):
             self._snapshots.save(self.state, waits=waits)

@@ -144,9 +144,7 @@ def own_clocks() -> Clocks:
     return Clocks(time.thread_time if is_fine else time.perf_counter)
 
 
-def fastest_precision(
-    device: torch.device, d_model: int, clocks: Clocks | None = None
-) -> Literal["float32", "bfloat16"]:
+def fastest_precision(device: torch.device, d_model: int) -> Literal["float32", "bfloat16"]:
     """Return the faster precision of products at about this width, casts included.
 
     On a CPU it is measured once, briefly, and cached for later runs; bfloat16 is chosen from a gain
@@ -161,7 +159,7 @@ def fastest_precision(
     key = f"what bfloat16 gains at width {width}"
     measurement = recall(key, 1)
     if measurement is None:
-        gain = bfloat16_gain(width, clocks or own_clocks())
+        gain = bfloat16_gain(width, own_clocks())
         measurement = keep(key, [gain])
     return "bfloat16" if measurement.values[0] >= _GAIN else "float32"
 

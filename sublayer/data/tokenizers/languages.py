@@ -35,64 +35,8 @@ class MosesTokenizer(WordBpeTokenizer):
     def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
         """Return the function that splits a text into the words of its lines."""
         keeps, lowers = rules.get("keep_accents", False), rules.get("lowercase", True)
-        moses = Moses("en", normalizes=not keeps, lowers=lowers)
-        return lambda text: [moses.tokens(line) for line in text.split("\n")]
-
-
-class Moses:
-    """Moses' rules for a language: tokenize a line, and undo it.
-
-    ``normalizes`` first normalises punctuation and, like Moses' ``remove-non-printing-char.perl``,
-    replaces each non-printing character by a space; ``divides_hyphens`` splits ``a-b``
-    (tokenizer.perl's ``-a``); ``escapes`` writes Moses' reserved characters as entities, ``&`` as
-    ``&amp;`` (tokenizer.perl without ``-no-escape``), which ``join`` undoes; ``lowers`` lowercases.
-    ASCII control characters are always dropped.
-
-    Raises ConfigError without sacremoses.
-    """
-
-    def __init__(
-        self,
-        language: str,
-        *,
-        normalizes: bool = False,
-        divides_hyphens: bool = False,
-        escapes: bool = False,
-        lowers: bool = False,
-    ) -> None:
-        if find_spec("sacremoses") is None:
-            raise ConfigError(
-                "Moses' rules for text need sacremoses: pip install 'sublayer[translation]'"
-            )
-        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-
-        self._normalizer = MosesPunctNormalizer(lang=language) if normalizes else None
-        self._tokenizer = MosesTokenizer(lang=language)
-        self._detokenizer = MosesDetokenizer(lang=language)
-        self._divides_hyphens = divides_hyphens
-        self._escapes = escapes
-        self._lowers = lowers
-
-    def tokens(self, line: str) -> list[str]:
-        """Divide a line into tokens, none of them empty."""
-        if self._normalizer is not None:
-            line = self._normalizer.normalize(line)
-            if not (line.isascii() and line.isprintable()):
-                # Unicode's categories C: controls, format characters such as the soft hyphen,
-                # surrogates, private use, and unassigned characters.
-                line = "".join(" " if category(char).startswith("C") else char for char in line)
-        divided: str = self._tokenizer.tokenize(
-            line,
-            aggressive_dash_splits=self._divides_hyphens,
-            escape=self._escapes,
-            return_str=True,
-        )
-        return (divided.lower() if self._lowers else divided).split()
-
-    def join(self, tokens: Iterable[str]) -> str:
-        """Detokenize: join tokens into ordinary text."""
-        joined: str = self._detokenizer.detokenize(list(tokens), unescape=self._escapes)
-        return joined
+        english = LanguageRules("en", "tokenize" if keeps else "normalize", lowers=lowers)
+        return lambda text: [english.words(line) for line in text.split("\n")]
 
 
 MosesRule = Literal["none", "tokenize", "normalize"]
@@ -100,25 +44,41 @@ MosesRule = Literal["none", "tokenize", "normalize"]
 
 @dataclass(frozen=True)
 class LanguageRules:
-    """The rules of one language: ``data.moses`` and its companions."""
+    """The rules of one language: ``data.moses`` and its companions.
+
+    Moses' tokenizer always drops ASCII control characters; its rules need sacremoses.
+    """
 
     language: str
     """Its code, such as ``de``: Moses' rules differ by language."""
     moses: MosesRule = "none"
     """``none``: words are separated by spaces. ``tokenize``: by Moses' tokenizer. ``normalize``: by
-    Moses' tokenizer, after normalising punctuation and replacing non-printing characters by
-    spaces."""
+    Moses' tokenizer, after normalising punctuation and, like Moses'
+    ``remove-non-printing-char.perl``, replacing each non-printing character by a space."""
     divides_hyphens: bool = False
-    """True where Moses' tokenizer splits ``a-b``; no effect without it."""
+    """True where Moses' tokenizer splits ``a-b``, as tokenizer.perl's ``-a``; else no effect."""
     lowers: bool = False
     """True where text is lowercased, which is never undone."""
     escapes: bool = False
-    """True where Moses' tokenizer writes ``&`` as ``&amp;``; no effect without it."""
+    """True where Moses' tokenizer writes its reserved characters as entities, ``&`` as ``&amp;``
+    (tokenizer.perl without ``-no-escape``), which ``text`` undoes; no effect without it."""
 
     def words(self, line: str) -> list[str]:
         """Split a line into words; raise ConfigError where Moses' rules are not installed."""
-        if self._moses is not None:
-            return self._moses.tokens(line)
+        if self.moses != "none":
+            normalizer, tokenizer, _ = self._moses
+            if normalizer is not None:
+                line = normalizer.normalize(line)
+                if not (line.isascii() and line.isprintable()):
+                    # Unicode's categories C: controls, format characters such as the soft hyphen,
+                    # surrogates, private use, and unassigned characters.
+                    line = "".join(" " if category(char).startswith("C") else char for char in line)
+            line = tokenizer.tokenize(
+                line,
+                aggressive_dash_splits=self.divides_hyphens,
+                escape=self.escapes,
+                return_str=True,
+            )
         return (line.lower() if self.lowers else line).split()
 
     def text(self, words: Iterable[str]) -> str:
@@ -126,7 +86,11 @@ class LanguageRules:
 
         Raises ConfigError as ``words`` does.
         """
-        return " ".join(words) if self._moses is None else self._moses.join(words)
+        if self.moses == "none":
+            return " ".join(words)
+        _, _, detokenizer = self._moses
+        joined: str = detokenizer.detokenize(list(words), unescape=self.escapes)
+        return joined
 
     def content(self) -> dict[str, Any]:
         """Return the rules as JSON; ``escapes``, a later field, only where it is true."""
@@ -144,16 +108,16 @@ class LanguageRules:
         return rules
 
     @cached_property
-    def _moses(self) -> Moses | None:
-        if self.moses == "none":
-            return None
-        return Moses(
-            self.language,
-            normalizes=self.moses == "normalize",
-            divides_hyphens=self.divides_hyphens,
-            escapes=self.escapes,
-            lowers=self.lowers,
-        )
+    def _moses(self) -> tuple[Any, Any, Any]:
+        """Moses' normalizer of punctuation, if applied, tokenizer and detokenizer."""
+        if find_spec("sacremoses") is None:
+            raise ConfigError(
+                "Moses' rules for text need sacremoses: pip install 'sublayer[translation]'"
+            )
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+        normalizer = MosesPunctNormalizer(lang=self.language) if self.moses == "normalize" else None
+        return normalizer, MosesTokenizer(lang=self.language), MosesDetokenizer(lang=self.language)
 
     def word_texts(self, lines: Iterable[str]) -> list[bytes]:
         """Split lines into words by a language's rules; join the words of each by spaces."""
