@@ -137,7 +137,7 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     )
     model = build(config, seed=recipe.train.seed).eval()
     built = Pretrained(model, data.tokenizer, family.describe_task(recipe, data))
-    for line in warm_start.start_from(built, start):
+    for line in start.copy_into(built):
         _log.warning(line)
     return built
 

@@ -63,6 +63,52 @@ class InspectedText:
         """Return the rows of a context computed at a time."""
         return self.batch or scored_sequences(model, context)
 
+    def sample_stacks(
+        self,
+        run: Path,
+        text_model: TextModel,
+        recipe: Recipe | None,
+        *,
+        cuts_windows: bool = False,
+    ) -> tuple[tuple[Sample, ...], Sequence[str]]:
+        """Sample the input of each stack of a model, an encoder first; return samples and sources.
+
+        A translator reads pairs of its validation split; lines of ``--path``, without translations,
+        only by its encoder. A model that fills gaps reads pieces of the text, corrupted as in
+        scoring. All others read windows, an encoder-decoder that answers tasks only by its encoder;
+        with ``cuts_windows`` these are no longer than the text.
+
+        Raises ConfigError without a text, DataError if it is too short.
+        """
+        model, kind = text_model.model, ""
+        if isinstance(model, EncoderDecoder):
+            kind, _ = family_of_model(text_model, recipe)
+            if kind == "translation" and self.path is not None:
+                return (_lines(text_model, self.path, self.max_tokens),), (self.path,)
+            if kind == "translation":
+                split = own_split(run, recipe, text_model, "valid")
+                assert recipe is not None, "a run's own split needs a recipe"
+                batches = scoring_batches(recipe, split)
+                return spread_pairs(batches, max_tokens=self.max_tokens), split.sources
+        text = self.read_text(run, text_model, recipe)
+        context = context_of(model, recipe)
+        if kind == "span":
+            # Outside a run pieces are corrupted as in T5's training.
+            objective = SpanObjective() if recipe is None else recipe.objective
+            assert isinstance(objective, SpanObjective), "the row is of span corruption"
+            assert isinstance(model, EncoderDecoder), "only encoder-decoders fill gaps"
+            pieces = scored_pieces(
+                model,
+                text,
+                objective,
+                context=context,
+                boundaries="ignore" if recipe is None else recipe.data.boundaries,
+                most_tokens=self.max_tokens,
+            )
+            return corrupted_rows(pieces), text.sources
+        context = min(context, len(text.ids)) if cuts_windows else context
+        return (_windows(text, recipe, context, self.max_tokens),), text.sources
+
 
 def _windows(text: Split, recipe: Recipe | None, context: int, max_tokens: int) -> Sample:
     return spread_windows(
@@ -118,7 +164,7 @@ def inspect_splitting(run: Path, reading: InspectedText) -> dict[str, Any]:
     model = text_model.model
     check_flows(model.config, str(run))
     recipe = recipe_of(run)
-    samples, _ = sample_stacks(run, text_model, recipe, reading)
+    samples, _ = reading.sample_stacks(run, text_model, recipe)
     errors = measure_splitting(
         model,
         *samples,
@@ -139,7 +185,7 @@ def inspect_paths(run: Path, reading: InspectedText) -> tuple[dict[str, Any], li
             "name a decoder, an encoder or an encoder-decoder"
         )
     one_row = replace(reading, max_tokens=_ONE_ROW)
-    samples, sources = sample_stacks(run, text_model, recipe_of(run), one_row, cuts_windows=True)
+    samples, sources = one_row.sample_stacks(run, text_model, recipe_of(run), cuts_windows=True)
     panels = []
     all_paths = follow_tokens(model, samples, n_tokens=reading.max_tokens)
     for paths, sample in zip(all_paths, samples, strict=True):
@@ -152,53 +198,6 @@ def inspect_paths(run: Path, reading: InspectedText) -> tuple[dict[str, Any], li
     split = None if reading.path else "valid"
     about = {"run": str(run), "kind": model.config.kind, "split": split, "sources": list(sources)}
     return about, panels
-
-
-def sample_stacks(
-    run: Path,
-    text_model: TextModel,
-    recipe: Recipe | None,
-    reading: InspectedText,
-    *,
-    cuts_windows: bool = False,
-) -> tuple[tuple[Sample, ...], Sequence[str]]:
-    """Sample the input of each stack of a model, an encoder first; return samples and sources.
-
-    A translator reads pairs of its validation split; lines of ``--path``, without translations,
-    only by its encoder. A model that fills gaps reads pieces of the text, corrupted as in scoring.
-    All others read windows, an encoder-decoder that answers tasks only by its encoder; with
-    ``cuts_windows`` these are no longer than the text.
-
-    Raises ConfigError without a text, DataError if it is too short.
-    """
-    model, kind = text_model.model, ""
-    if isinstance(model, EncoderDecoder):
-        kind, _ = family_of_model(text_model, recipe)
-        if kind == "translation" and reading.path is not None:
-            return (_lines(text_model, reading.path, reading.max_tokens),), (reading.path,)
-        if kind == "translation":
-            split = own_split(run, recipe, text_model, "valid")
-            assert recipe is not None, "a run's own split needs a recipe"
-            batches = scoring_batches(recipe, split)
-            return spread_pairs(batches, max_tokens=reading.max_tokens), split.sources
-    text = reading.read_text(run, text_model, recipe)
-    context = context_of(model, recipe)
-    if kind == "span":
-        # Outside a run pieces are corrupted as in T5's training.
-        objective = SpanObjective() if recipe is None else recipe.objective
-        assert isinstance(objective, SpanObjective), "the row is of span corruption"
-        assert isinstance(model, EncoderDecoder), "only encoder-decoders fill gaps"
-        pieces = scored_pieces(
-            model,
-            text,
-            objective,
-            context=context,
-            boundaries="ignore" if recipe is None else recipe.data.boundaries,
-            most_tokens=reading.max_tokens,
-        )
-        return corrupted_rows(pieces), text.sources
-    context = min(context, len(text.ids)) if cuts_windows else context
-    return (_windows(text, recipe, context, reading.max_tokens),), text.sources
 
 
 def _lines(text_model: TextModel, path: str, max_tokens: int) -> Sample:

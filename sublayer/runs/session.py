@@ -47,7 +47,7 @@ from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.text_model import TextModel
 from sublayer.training.speed import Pace, fastest_precision, median_step, timed
 from sublayer.training.step import TrainStep, begins_divided
-from sublayer.training.warm_start import StartModel, freeze, note_training_only, start_from
+from sublayer.training.warm_start import StartModel, freeze
 from sublayer.training.world import World
 
 _UNKNOWN_SHARE = 1e-3
@@ -277,13 +277,13 @@ def assemble(
     if recipe.model.zero_padding:  # for sharded weights it only checks that there is padding
         zero_padding(model.embedding.weight, data.tokenizer.pad_id)
     text_model = TextModel(model, data.tokenizer, family.describe_task(recipe, data))
-    notes = start_from(text_model, pretrained)
+    notes = pretrained.copy_into(text_model)
     with building:
         objective = family.build(model, recipe.objective, seed, text_model.task)
     objective.pad_id = data.tokenizer.pad_id
     if not is_divided:
         objective = objective.to(setup.device)
-    notes += note_training_only(objective, pretrained)
+    notes += pretrained.note_training_only(objective)
     notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=setup.device, world=setup.world)

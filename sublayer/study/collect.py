@@ -75,7 +75,7 @@ from sublayer.study.runs import (
     has_ended,
     trained_arms,
 )
-from sublayer.study.stage_recipes import ChainPlan, keep_chain, read_chain_file
+from sublayer.study.stage_recipes import ChainPlan, read_chain_file
 from sublayer.tasks.scoring import MetricValue, TaskScore
 
 
@@ -442,7 +442,7 @@ def keep_baselines(folder: Path, chain_plan: ChainPlan, runs: Runs) -> None:
         for cut in batches.split.describe_cuts(batches.rule)[:1]:
             cuts[stage.name] = f"{stage.name}: {cut}."
     if files != chain_plan.baselines:
-        keep_chain(folder, chain_plan.model_copy(update={"baselines": files, "cuts": cuts}))
+        chain_plan.model_copy(update={"baselines": files, "cuts": cuts}).keep(folder)
 
 
 def read_baselines(

@@ -545,6 +545,27 @@ class Options:
         values = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
         return {option: value for option, value in values.items() if value is not None}
 
+    def command_line(
+        self, sources: Sequence[str], overrides: Overrides, *, out: Path | None = None
+    ) -> str:
+        """Return the command line of a comparison.
+
+        With ``out``, its folder, it resumes there: paths are as given, so it begins by changing to
+        the original working directory.
+        """
+        if isinstance(overrides, Mapping):
+            overrides = [f"{key}={value}" for key, value in overrides.items()]
+        repeated = {"--vary": self.vary, "--tune": self.tune}
+        pairs: list[tuple[str, object]] = [
+            (name, text) for name, texts in repeated.items() for text in texts
+        ]
+        pairs += [("--jobs", self.jobs)] if self.jobs > 1 else []
+        pairs += self.given(_SINGLE).items()
+        pairs += [] if out is None else [("--out", out)]
+        words = ["sublayer", "compare", *sources, *overrides]
+        command = shlex.join([*words, *(str(word) for pair in pairs for word in pair)])
+        return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"
+
 
 _OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")
 """Options of studies without stages."""
@@ -554,28 +575,6 @@ _SINGLE = (
     *("finetunings", "data", "scale", "device"),
 )
 """Single-valued options, as a command line lists them."""
-
-
-def command_line(
-    sources: Sequence[str], overrides: Overrides, options: Options, *, out: Path | None = None
-) -> str:
-    """Return the command line of a comparison.
-
-    With ``out``, its folder, it resumes there: paths are as given, so it begins by changing to the
-    original working directory.
-    """
-    if isinstance(overrides, Mapping):
-        overrides = [f"{key}={value}" for key, value in overrides.items()]
-    repeated = {"--vary": options.vary, "--tune": options.tune}
-    pairs: list[tuple[str, object]] = [
-        (name, text) for name, texts in repeated.items() for text in texts
-    ]
-    pairs += [("--jobs", options.jobs)] if options.jobs > 1 else []
-    pairs += options.given(_SINGLE).items()
-    pairs += [] if out is None else [("--out", out)]
-    words = ["sublayer", "compare", *sources, *overrides]
-    command = shlex.join([*words, *(str(word) for pair in pairs for word in pair)])
-    return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"
 
 
 @dataclass(frozen=True)

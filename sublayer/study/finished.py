@@ -80,6 +80,14 @@ class Recorded:
         """Return the checksum of a run's record, which changes when the run is lengthened."""
         return {"record_sha256": hashlib.sha256((self.path / RECORD).read_bytes()).hexdigest()}
 
+    def keep_scores(self, scored: Scored, folder: Path) -> None:
+        """Write its scores and items into a folder of the comparison."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if scored.items is not None:
+            write_items(folder, scored.items, family_of(self.recipe.objective).tables())
+        write_json(folder / TEST, scored.scores)
+        write_json(folder / _SCORED, self.mark())  # last: then its scores are complete
+
 
 _OF_TOKENIZER = {
     *("tokenizer", "vocab_size", "merges", "normalization"),
@@ -210,7 +218,7 @@ def compare_runs(
                 run = arms[name][seed]
                 note(f"[{position}/{len(score_folders)}] {run.path}: scoring the test split")
                 scored = score_run(run.path, data, run.scoring_recipe(runs[0]), device=device)
-                _keep(scored, run, score_folders[name, seed])
+                run.keep_scores(scored, score_folders[name, seed])
         outcomes = {
             (name, PRETRAINING): StageRuns({seed: [find(name, seed)] for seed in by_seed})
             for name, by_seed in arms.items()
@@ -288,11 +296,3 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
     if len(set(names)) < len(names):
         names = list(map(str, firsts))
     return dict(zip(names, by_recipe.values(), strict=True))
-
-
-def _keep(scored: Scored, run: Recorded, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    if scored.items is not None:
-        write_items(folder, scored.items, family_of(run.recipe.objective).tables())
-    write_json(folder / TEST, scored.scores)
-    write_json(folder / _SCORED, run.mark())  # last: then its scores are complete

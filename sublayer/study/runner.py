@@ -35,7 +35,6 @@ from sublayer.study.definition import (
     Overrides,
     Study,
     asked_study,
-    command_line,
 )
 from sublayer.study.evidence import StudyJudge, foresee, has_items
 from sublayer.study.finished import compare_runs
@@ -49,8 +48,6 @@ from sublayer.study.runs import RunFinder, RunMaker, finder_of_chain, finder_of_
 from sublayer.study.stage_recipes import (
     ChainPlan,
     StageRecipes,
-    beside_earlier,
-    keep_chain,
 )
 from sublayer.study.study_file import DEVIATION
 from sublayer.system.machine import choose_device
@@ -287,7 +284,7 @@ def run_study(
     folder = runner.folder
     with folder.held():
         runner.train()
-        results = results_of_folder(folder.path, command=command_line(sources, overrides, options))
+        results = results_of_folder(folder.path, command=options.command_line(sources, overrides))
     return results, folder.path
 
 
@@ -316,7 +313,7 @@ class _Runner:
         self.folder = find_folder(study, request, options.out, resume=options.resume)
         self.folder.check()
         self._path = self.folder.path
-        self._resuming = command_line(sources, overrides, options, out=self._path)
+        self._resuming = options.command_line(sources, overrides, out=self._path)
         self._computing = Computing(
             self._path, jobs=options.jobs, on=options.on, device=options.device
         )
@@ -411,7 +408,7 @@ class _Runner:
         loaded = {arm.name: arm.loaded for arm in arms}
         recipes = StageRecipes(study.name, chain, loaded, scratch, tokenizers)
         chain_plan = recipes.describe_chain(arms, data, facts, n_seeds=n_seeds)
-        chain_plan = beside_earlier(self._path, chain_plan, recipes)
+        chain_plan = chain_plan.beside_earlier(self._path, recipes)
         # Refused before any training.
         columns = list_columns(study.name, chain_plan.chain, chain_plan.parts, chain_plan.kinds)
         primary = primary_column(study.name, columns, study.metric)
@@ -455,7 +452,7 @@ class _Runner:
         for line in (*header, *expected):
             note(line)
         self._begin(arms, data, (), n_runs)
-        keep_chain(self._path, chain_plan)
+        chain_plan.keep(self._path)
         folder.seal(study.metric or primary.metric.name, stage_texts=chain_plan.stage_texts)
         work = self._maker(arms, data, finder_of_chain(self._path, chain_plan), n_runs, recipes)
         runs = work.run_stages()

@@ -509,37 +509,35 @@ class ChainPlan(Typed):
             if inputs
         }
 
+    def keep(self, folder: Path) -> None:
+        """Write ``chain.json`` into the folder of its study."""
+        write_json(folder / CHAIN, self.model_dump(mode="json"))
 
-def keep_chain(folder: Path, chain_plan: ChainPlan) -> None:
-    """Write ``chain.json`` into the folder of its study."""
-    write_json(folder / CHAIN, chain_plan.model_dump(mode="json"))
+    def beside_earlier(self, folder: Path, recipes: StageRecipes) -> "ChainPlan":
+        """Return the content of ``chain.json`` with the baselines of an earlier command.
 
-
-def beside_earlier(folder: Path, chain_plan: ChainPlan, recipes: StageRecipes) -> ChainPlan:
-    """Return the content of ``chain.json`` with the baselines of an earlier command.
-
-    Raises DataError, with both values, if a stage's files changed since the study began. A stage
-    whose key changed for another reason is run again, with a note.
-    """
-    try:
-        earlier = _read(folder / CHAIN)
-    except (FileNotFoundError, ConfigError):
-        return chain_plan  # a damaged file is rewritten
-    for arm, stages in chain_plan.keys.items():
-        for stage, key in stages.items():
-            known = earlier.inputs.get(arm, {}).get(stage)
-            if known is not None:
-                what, recipe = f"{folder}, stage {stage} of {arm},", recipes.planned(arm, stage)
-                now = chain_plan.inputs[arm][stage]
-                check_same_inputs(what, recipe.recipe, known, now, "give another --out")
-            if earlier.keys.get(arm, {}).get(stage, key) != key:
-                note(
-                    f"stage {stage} of {arm} was begun with other data, or by another version of "
-                    "sublayer: it is run again"
-                )
-    # Trials are selected again by the runs that selected them.
-    names = ("baselines", "cuts", "tuning_number") if earlier.keys == chain_plan.keys else ()
-    return chain_plan.model_copy(update={name: getattr(earlier, name) for name in names})
+        Raises DataError, with both values, if a stage's files changed since the study began. A
+        stage whose key changed for another reason is run again, with a note.
+        """
+        try:
+            earlier = _read(folder / CHAIN)
+        except (FileNotFoundError, ConfigError):
+            return self  # a damaged file is rewritten
+        for arm, stages in self.keys.items():
+            for stage, key in stages.items():
+                known = earlier.inputs.get(arm, {}).get(stage)
+                if known is not None:
+                    what, recipe = f"{folder}, stage {stage} of {arm},", recipes.planned(arm, stage)
+                    now = self.inputs[arm][stage]
+                    check_same_inputs(what, recipe.recipe, known, now, "give another --out")
+                if earlier.keys.get(arm, {}).get(stage, key) != key:
+                    note(
+                        f"stage {stage} of {arm} was begun with other data, or by another version "
+                        "of sublayer: it is run again"
+                    )
+        # Trials are selected again by the runs that selected them.
+        names = ("baselines", "cuts", "tuning_number") if earlier.keys == self.keys else ()
+        return self.model_copy(update={name: getattr(earlier, name) for name in names})
 
 
 def read_chain_file(folder: Path, plan: StudyPlan) -> ChainPlan:

@@ -20,7 +20,6 @@ from sublayer.tasks.published import (
     PlacedAnswer,
     ReadSplit,
     is_blank,
-    kept_answers,
     place_answer,
 )
 from sublayer.tasks.records import (
@@ -222,7 +221,7 @@ class OwnTable:
             answers = tuple(map(Answer, texts_of(right, self.target, where)))
         elif task.kind == "span":
             placed = spans_of(right, values.get(self.answer_start), fields[self.text], where)
-            kept = kept_answers(placed or [], result, where)
+            kept = result.kept_answers(placed or [], where)
             if kept is None:
                 return None
             answers, is_labelled = kept, placed is not None

@@ -194,6 +194,51 @@ class RowColumns(NamedTuple):
     choice_list: str = ""
     """Column with the list of choices."""
 
+    def example_of(
+        self, task: Task, values: Mapping[str, Any], number: int, where: str
+    ) -> Example | None:
+        """Return a row as an unlabelled example; None where one of its texts is empty.
+
+        Raises DataError for a value that is not a text, or not a number where one is needed.
+        """
+        fields = {}
+        for name, column in self.fields.items():
+            value = values.get(column)
+            if is_blank(value):
+                return None
+            fields[name] = _text(value, column, where)
+        choices = [values.get(name) for name in self.choices]
+        if self.choice_list:
+            listed: Any = values.get(self.choice_list)
+            if not isinstance(listed, list | tuple) and not is_blank(listed):
+                kind = type(listed).__name__
+                raise DataError(f"{where}: {self.choice_list} is {kind}, not a list")
+            choices = [] if is_blank(listed) else list(listed)
+        if task.kind == "choice" and (not choices or any(is_blank(choice) for choice in choices)):
+            return None
+        row = Record(where, 0, values)
+        return Example(
+            id=str(number),
+            fields=fields,
+            choices=tuple(_text(choice, "choice", where) for choice in choices),
+            is_labelled=False,
+            extra={name: row.whole(name) for name in wording_of(task).numbers},
+        )
+
+    def asked_rows(self, task: Task, records: Iterator[Record]) -> "Iterator[AskedRow]":
+        """Yield rows with their examples; raise DataError for a row with too many cells."""
+        for number, record in enumerate(records):
+            if record.problem.startswith("more"):
+                raise DataError(
+                    f"{record.place} has {record.problem}, so that an answer cannot be appended: "
+                    "correct the row"
+                )
+            missing = [name for name in self.fields.values() if name not in record.values]
+            if missing and not record.problem:
+                record.value(missing[0])  # raises the error
+            example = self.example_of(task, record.values, number, record.place)
+            yield AskedRow(record.values, example, record.place)
+
 
 def find_columns(
     task: Task,
@@ -245,38 +290,6 @@ def _found(
         if name in there:
             return name
     raise missing_column(where, known, there)
-
-
-def example_of(
-    task: Task, columns: RowColumns, values: Mapping[str, Any], number: int, where: str
-) -> Example | None:
-    """Return a row as an unlabelled example; None where one of its texts is empty.
-
-    Raises DataError for a value that is not a text, or not a number where one is needed.
-    """
-    fields = {}
-    for name, column in columns.fields.items():
-        value = values.get(column)
-        if is_blank(value):
-            return None
-        fields[name] = _text(value, column, where)
-    choices = [values.get(name) for name in columns.choices]
-    if columns.choice_list:
-        listed: Any = values.get(columns.choice_list)
-        if not isinstance(listed, list | tuple) and not is_blank(listed):
-            kind = type(listed).__name__
-            raise DataError(f"{where}: {columns.choice_list} is {kind}, not a list")
-        choices = [] if is_blank(listed) else list(listed)
-    if task.kind == "choice" and (not choices or any(is_blank(choice) for choice in choices)):
-        return None
-    row = Record(where, 0, values)
-    return Example(
-        id=str(number),
-        fields=fields,
-        choices=tuple(_text(choice, "choice", where) for choice in choices),
-        is_labelled=False,
-        extra={name: row.whole(name) for name in wording_of(task).numbers},
-    )
 
 
 def _text(value: Any, column: str, where: str) -> str:
@@ -424,25 +437,11 @@ def _read_rows(
         path,
         kind,
         tuple(first.values),
-        _asked(task, columns, chain([first], records)),
+        columns.asked_rows(task, chain([first], records)),
         delimiter,
         columns.choices,
         notes,
     )
-
-
-def _asked(task: Task, columns: RowColumns, records: Iterator[Record]) -> Iterator[AskedRow]:
-    for number, record in enumerate(records):
-        if record.problem.startswith("more"):
-            raise DataError(
-                f"{record.place} has {record.problem}, so that an answer cannot be appended: "
-                "correct the row"
-            )
-        missing = [name for name in columns.fields.values() if name not in record.values]
-        if missing and not record.problem:
-            record.value(missing[0])  # raises the error
-        example = example_of(task, columns, record.values, number, record.place)
-        yield AskedRow(record.values, example, record.place)
 
 
 def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:

@@ -138,6 +138,24 @@ class ReadSplit:
                 notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
         return notes
 
+    def kept_answers(
+        self, placed: "Sequence[PlacedAnswer]", where: str
+    ) -> tuple[Answer, ...] | None:
+        """Return the gold answers of a question; in training only those found in the passage.
+
+        None where training finds none of the given answers: the question is left out. Repaired
+        answers, and questions kept despite a missing one, are counted.
+        """
+        located = [(answer, repair) for answer, repair in placed if answer.start is not None]
+        if len(located) < len(placed):
+            if self.name == "train" and not located:
+                self.skip(NOT_FOUND, where)
+                return None
+            self.keep(NOT_FOUND, where)
+        for repair in dict.fromkeys(repair for _, repair in located if repair):
+            self.repair(repair, where)
+        return tuple(answer for answer, _ in (located if self.name == "train" else placed))
+
 
 UNLABELLED, NO_COLUMN = "no label (-1 or empty)", "no label (its column is missing)"
 """Reasons to leave out a row of a training or development set."""
@@ -231,25 +249,6 @@ def place_answer(passage: str, text: str, start: int) -> PlacedAnswer:
 def is_blank(value: Any) -> bool:
     """Check whether a field is empty: a blank text, null, or NaN."""
     return not value.strip() if isinstance(value, str) else is_missing(value)
-
-
-def kept_answers(
-    placed: Sequence[PlacedAnswer], result: ReadSplit, where: str
-) -> tuple[Answer, ...] | None:
-    """Return the gold answers of a question; in training only those found in the passage.
-
-    None where training finds none of the given answers: the question is left out. Repaired answers,
-    and questions kept despite a missing one, are counted.
-    """
-    located = [(answer, repair) for answer, repair in placed if answer.start is not None]
-    if len(located) < len(placed):
-        if result.name == "train" and not located:
-            result.skip(NOT_FOUND, where)
-            return None
-        result.keep(NOT_FOUND, where)
-    for repair in dict.fromkeys(repair for _, repair in located if repair):
-        result.repair(repair, where)
-    return tuple(answer for answer, _ in (located if result.name == "train" else placed))
 
 
 NO_TEXT = "no text (null)"

@@ -136,85 +136,85 @@ class StartModel:
             return None
         return find_model(Path(self.init.run))
 
+    @torch.no_grad()
+    def copy_into(self, text_model: TextModel) -> list[str]:
+        """Copy the parts that ``[init]`` names into a model; return lines on the parts not copied.
 
-@torch.no_grad()
-def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
-    """Copy the parts that ``[init]`` names into a model; return lines on the parts not copied.
+        The lines say what starts fresh, and why, and which heads and positions of the start are
+        unused.
 
-    The lines say what starts fresh, and why, and which heads and positions of the start are unused.
+        Tokens that the start's tokenizer lacks keep their initial rows, after all others; the first
+        learned positions are copied. A head in only one of the models, or with other shapes or
+        answers, keeps its initial weights or is skipped. ``init.layers`` = n copies the first n
+        blocks of every stack and everything outside blocks, such as a stack's shared table of
+        relative positions; other blocks keep their initial weights. Without a start nothing is
+        done, and no line returned.
 
-    Tokens that the start's tokenizer lacks keep their initial rows, after all others; the first
-    learned positions are copied. A head in only one of the models, or with other shapes or answers,
-    keeps its initial weights or is skipped. ``init.layers`` = n copies the first n blocks of every
-    stack and everything outside blocks, such as a stack's shared table of relative positions; other
-    blocks keep their initial weights. Without a start nothing is done, and no line returned.
+        Raises ConfigError where a stack of either model has too few blocks, CheckpointError where
+        names or shapes within a part differ.
+        """
+        model, source = text_model.model, self.model
+        init = self.init
+        if source is None or init.run is None:
+            return []
+        where = Path(init.run)
+        fresh = fresh_heads(text_model, source, self.task, init.run)
+        left_out = [name for name in source.heads if name not in model.heads]
+        targets = _without(model, fresh)
+        new_ids = added_ids(text_model.tokenizer, self.tokenizer)
+        tensors = fit_rows(_without(source, {*fresh, *left_out}), targets, new_ids, where)
+        reasons = []
+        n_added = model.config.vocab_size - source.config.vocab_size
+        if new_ids:
+            assert text_model.tokenizer is not None, "the ids are the tokenizer's"
+            ids = text_model.tokenizer.added_ids
+            names = ", ".join(name for name, number in ids.items() if number in new_ids)
+            reasons.append(f"{count(len(new_ids), 'token')} added to the vocabulary ({names})")
+        elif n_added > 0:
+            reasons.append(f"{count(n_added, 'row')} of the embedding matrix")
+        if (OUTPUT_BIAS in tensors) != (OUTPUT_BIAS in targets):
+            if OUTPUT_BIAS in targets:
+                reasons.append(f"output bias ({init.run} has none)")
+            tensors.pop(OUTPUT_BIAS, None)
+            targets.pop(OUTPUT_BIAS, None)
+        reasons += [f"{HEADS[name].title} ({reason})" for name, reason in fresh.items()]
+        if init.layers is None:
+            load_into(targets, tensors, where)
+        else:
+            check_first_blocks(init.layers, source.config, f"the model of {init.run}")
+            check_first_blocks(init.layers, model.config, "the recipe")
+            load_into(
+                _outside_blocks(model, targets, init.layers),
+                _outside_blocks(source, tensors, init.layers),
+                where,
+            )
+            reasons += _start_blocks(model, source, init.layers, init.run)
+        notes = []
+        if reasons:
+            notes.append(f"starts fresh: {', '.join(reasons)}")
+        if left_out:
+            titles = ", ".join(HEADS[name].title for name in left_out)
+            notes.append(f"left out of {init.run}: {titles} (the recipe asks for none)")
+        n_positions, n_learned = model.config.max_len, source.config.max_len
+        if model.positions.table_before(0) is not None and n_positions < n_learned:
+            notes.append(
+                f"keeps the first {n_positions:,} of the {n_learned:,} positions that {init.run} "
+                "has learned"
+            )
+        return notes
 
-    Raises ConfigError where a stack of either model has too few blocks, CheckpointError where names
-    or shapes within a part differ.
-    """
-    model, source = text_model.model, pretrained.model
-    init = pretrained.init
-    if source is None or init.run is None:
-        return []
-    where = Path(init.run)
-    fresh = fresh_heads(text_model, source, pretrained.task, init.run)
-    left_out = [name for name in source.heads if name not in model.heads]
-    targets = _without(model, fresh)
-    new_ids = added_ids(text_model.tokenizer, pretrained.tokenizer)
-    tensors = fit_rows(_without(source, {*fresh, *left_out}), targets, new_ids, where)
-    reasons = []
-    n_added = model.config.vocab_size - source.config.vocab_size
-    if new_ids:
-        assert text_model.tokenizer is not None, "the ids are the tokenizer's"
-        ids = text_model.tokenizer.added_ids
-        names = ", ".join(name for name, number in ids.items() if number in new_ids)
-        reasons.append(f"{count(len(new_ids), 'token')} added to the vocabulary ({names})")
-    elif n_added > 0:
-        reasons.append(f"{count(n_added, 'row')} of the embedding matrix")
-    if (OUTPUT_BIAS in tensors) != (OUTPUT_BIAS in targets):
-        if OUTPUT_BIAS in targets:
-            reasons.append(f"output bias ({init.run} has none)")
-        tensors.pop(OUTPUT_BIAS, None)
-        targets.pop(OUTPUT_BIAS, None)
-    reasons += [f"{HEADS[name].title} ({reason})" for name, reason in fresh.items()]
-    if init.layers is None:
-        load_into(targets, tensors, where)
-    else:
-        check_first_blocks(init.layers, source.config, f"the model of {init.run}")
-        check_first_blocks(init.layers, model.config, "the recipe")
-        load_into(
-            _outside_blocks(model, targets, init.layers),
-            _outside_blocks(source, tensors, init.layers),
-            where,
-        )
-        reasons += _start_blocks(model, source, init.layers, init.run)
-    notes = []
-    if reasons:
-        notes.append(f"starts fresh: {', '.join(reasons)}")
-    if left_out:
-        titles = ", ".join(HEADS[name].title for name in left_out)
-        notes.append(f"left out of {init.run}: {titles} (the recipe asks for none)")
-    n_positions, n_learned = model.config.max_len, source.config.max_len
-    if model.positions.table_before(0) is not None and n_positions < n_learned:
-        notes.append(
-            f"keeps the first {n_positions:,} of the {n_learned:,} positions that {init.run} has "
-            "learned"
-        )
-    return notes
+    def note_training_only(self, objective: Objective) -> list[str]:
+        """Note that training-only parameters start fresh, where all others do not.
 
-
-def note_training_only(objective: Objective, pretrained: StartModel) -> list[str]:
-    """Note that training-only parameters start fresh, where all others do not.
-
-    At most one line; none without a start or training-only parameters.
-    """
-    n_parameters = sum(value.numel() for value in objective.training_only().values())
-    if pretrained.init.run is None or not n_parameters:
-        return []
-    return [
-        f"starts fresh: {count(n_parameters, 'parameter')} that training alone needs "
-        "(no saved model has them)"
-    ]
+        At most one line; none without a start or training-only parameters.
+        """
+        n_parameters = sum(value.numel() for value in objective.training_only().values())
+        if self.init.run is None or not n_parameters:
+            return []
+        return [
+            f"starts fresh: {count(n_parameters, 'parameter')} that training alone needs "
+            "(no saved model has them)"
+        ]
 
 
 def _without(model: Transformer, heads: Collection[str]) -> dict[str, Tensor]:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sublayer.errors import CheckpointError, DataError
 from sublayer.tasks.predicting import (
     ToldColumns,
-    example_of,
     find_columns,
     name_prediction,
     read_asked,
@@ -246,7 +245,7 @@ OWN = {"text": "a", "choices": ("one", "two"), "label": "c"}
 
 def _example_of(task, row, own=None, told=NOTHING):
     columns = find_columns(TASKS[task], own or {}, told, row, "x.csv")
-    return example_of(TASKS[task], columns, row, 0, "x.csv:2")
+    return columns.example_of(TASKS[task], row, 0, "x.csv:2")
 
 
 @pytest.mark.parametrize("row, own, told, choices", [

@@ -37,7 +37,7 @@ from sublayer.runs.session import prepare_data, resolve
 from sublayer.tasks.registry import TASKS, TaskSpec, spec_files
 from sublayer.text_model import TextModel
 from sublayer.training.log import SilentProgress
-from sublayer.training.warm_start import StartModel, freeze, frozen_parameters, start_from
+from sublayer.training.warm_start import StartModel, freeze, frozen_parameters
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
 from tests.training.runs import ALONE, Notes, SignalAt, results
@@ -61,7 +61,7 @@ def make_model(seed, **fields):
 def start(model, source, folder, layers=None, files=(), tokenizer=None, task=None):
     save_model(folder, source, dict(files))
     text_model = TextModel(model, tokenizer, task)
-    notes = start_from(text_model, StartModel(InitConfig(run=str(folder), layers=layers)))
+    notes = StartModel(InitConfig(run=str(folder), layers=layers)).copy_into(text_model)
     return [note.replace(str(folder), "RUN") for note in notes]
 
 

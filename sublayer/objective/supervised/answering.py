@@ -46,7 +46,6 @@ from sublayer.tasks.predicting import (
     NamedPrediction,
     RowColumns,
     ToldColumns,
-    example_of,
     find_columns,
     name_prediction,
 )
@@ -445,7 +444,7 @@ class Answerer:
         task = self.task
         if isinstance(row, Mapping):
             columns = find_columns(task, self.spec.columns, ToldColumns(), row, where)
-            return AskedRow(row, example_of(task, columns, row, 0, where), where)
+            return AskedRow(row, columns.example_of(task, row, 0, where), where)
         if row is None:
             return AskedRow({}, None, where)
         if not isinstance(row, str | list | tuple):
@@ -468,7 +467,7 @@ class Answerer:
             )
         columns = RowColumns({name: name for name in task.fields}, choice_list=_CHOICES)
         values[_CHOICES] = choices
-        return AskedRow(values, example_of(task, columns, values, 0, where), where)
+        return AskedRow(values, columns.example_of(task, values, 0, where), where)
 
 
 def answer_together(

@@ -37,7 +37,6 @@ from sublayer.tasks.published import (
     Published,
     ReadSplit,
     as_json_object,
-    kept_answers,
     place_answer,
 )
 from sublayer.tasks.records import Record, read_records
@@ -179,7 +178,7 @@ class Squad(Published):
             result.skip(CONTRADICTORY if golds else UNANSWERABLE, row.place)
             return
         placed = [place_answer(context, text, start) for text, start in golds or []]
-        of_passage = kept_answers(placed, result, row.place)
+        of_passage = result.kept_answers(placed, row.place)
         if of_passage is None:
             return
         example = Example(
