@@ -52,7 +52,7 @@ def gradients(session, step=0):
     train_step = session.train_step
     train_step.objective.train()
     train_step.objective.begin(step, train_step.recipe.train.steps)
-    loss = train_step._accumulate(step, train_step.prepare(step))
+    loss = train_step._accumulate(step, train_step.prepare(step)[0])
     found = {name: value.grad for name, value in train_step.parameters.items()}
     return float(loss), {name: x.detach().cpu() for name, x in found.items() if x is not None}
 
