@@ -761,7 +761,7 @@ def asked_study(
                     "finished runs; sublayer report shows a comparison",
                 ),
             )
-        words = command_line([], overrides, replace(options, device=None)).split()[2:]
+        words = replace(options, device=None).command_line([], overrides).split()[2:]
         words += ["--resume"] if options.resume else []
         idle = " ".join(words)
         check_rules("", (words, f"existing runs are compared unchanged: leave out {idle}"))

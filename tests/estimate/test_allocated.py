@@ -53,14 +53,13 @@ ALL = [{}, *MODELS, *given.ENCODERS, *given.TRANSLATORS]
 EXACT = [MODELS[6], given.TRANSLATORS[0], given.TRANSLATORS[2]]
 WHOLE = """
 import json, sys, torch
-from sublayer.study.budget.expected import step_memory
 from sublayer.study.budget.measure import train_step
-from sublayer.config.load import load_recipe, vary
+from sublayer.config.load import load_recipe
 from sublayer.study.budget.expected import find_resources
 from sublayer.system.machine import PeakMemory
 
 def prepare(smaller):
-    recipe = vary(load_recipe(sys.argv[1], sys.argv[2:]), smaller).recipe
+    recipe = load_recipe(sys.argv[1], sys.argv[2:]).vary(smaller).recipe
     return recipe, train_step(recipe, 256, torch.device("cpu"))
 
 small = ["model.n_layers=2", "model.d_model=32", "data.context=32"]
@@ -72,7 +71,7 @@ recipe, take_step = prepare([])
 with PeakMemory(torch.device("cpu")) as measured:
     for step in range(2):
         take_step(step)
-estimated = step_memory(recipe, 256, find_resources("cpu"))
+estimated = find_resources("cpu").step_memory(recipe, 256)
 print(json.dumps([estimated.total - estimated.weights, measured.bytes]))
 """
 F32, BF16 = "train.precision=float32", "train.precision=bfloat16"
