@@ -24,7 +24,7 @@ from sublayer.files.storage import held
 from sublayer.files.tensors import StoredTensors
 from sublayer.interop.foreign_config import Content
 from sublayer.runs import resume
-from sublayer.study.stage_recipes import find_keys
+from sublayer.study.stage_recipes import StageRecipes
 from sublayer.suite.evaluate import Work
 from sublayer.system.terminal import Stream
 from sublayer.tasks.predicting import write_answers
@@ -48,7 +48,8 @@ def failing(error):
 
 def texts_of_stage(recipe, stage):
     stages = {"chain": Having(starts=lambda *_: True), "planned": lambda *_: Having(recipe=recipe)}
-    find_keys(Having(**stages, keys=lambda texts_of: texts_of("an arm", stage)), {})
+    recipes = Having(**stages, keys=lambda texts_of: texts_of("an arm", stage))
+    StageRecipes.find_keys(recipes, {})
 
 
 def not_utf8(path):

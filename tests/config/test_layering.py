@@ -19,7 +19,7 @@ from sublayer.config import recipe as declared
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_preset, preset_names
 from sublayer.config.layers import Layer, merge, shipped_recipes
-from sublayer.config.load import dump_recipe, load_recipe, read_recipe, vary
+from sublayer.config.load import dump_recipe, load_recipe, read_recipe
 from sublayer.config.model import FFNS
 from sublayer.config.objective import KINDS
 from sublayer.config.optimizers import OPTIMIZERS
@@ -236,11 +236,11 @@ def test_every_value_has_its_origin():
 
 def test_an_arm_is_one_more_layer():
     loaded = load_recipe("gpt", ["train.minutes=3", "model.d_ff=64"])
-    arm = vary(loaded, ["train.steps=7", "model.positions=rotary", "model.rotary_base=500"])
+    arm = loaded.vary(["train.steps=7", "model.positions=rotary", "model.rotary_base=500"])
     train, model = arm.recipe.train, arm.recipe.model
     assert (train.steps, train.minutes, model.d_ff, arm.name) == (7, None, 64, loaded.name)
     assert (arm.origins["train.steps"], loaded.recipe.train.minutes) == ("vary", 3)
-    model = vary(arm, {"model.positions": "none"}).recipe.model
+    model = arm.vary({"model.positions": "none"}).recipe.model
     assert (model.positions, model.rotary_base) == ("none", 10000.0)
 
 
@@ -347,7 +347,7 @@ def test_extended_recipes_come_base_first(tmp_path):
     base = 'extends = "gpt"\ntitle = "Base"\nsource = "A book"\n[model]\nn_layers = 2\nd_ff = 8'
     write(tmp_path / "base.toml", base)
     path = write(tmp_path / "top.toml", 'extends = "base.toml"\ntitle = "Top"\n[model]\nd_ff = 16')
-    origins = [layer.origin for layer in layering.read_layers(layering.find_source(path))]
+    origins = [layer.origin for layer in layering.find_source(path).read_layers()]
     assert origins == ["recipe gpt", "recipe base.toml", f"recipe {path}"]
     loaded = load_recipe(path)
     assert (loaded.recipe.model.n_layers, loaded.recipe.model.d_ff) == (2, 16)
@@ -507,7 +507,7 @@ def test_a_start_gives_its_model_and_its_text(run):
     assert (data.path, data.corpus, data.split, data.context) == ("book.txt", None, "80/10/10", 64)
     assert loaded.origins["model.d_model"] == f"run {folder}"
     assert "data.path = 'book.txt' instead of data.corpus = 'python'" in loaded.notes[1]
-    arm = vary(loaded, {"model.norm_eps": 1e-3}).recipe.model
+    arm = loaded.vary({"model.norm_eps": 1e-3}).recipe.model
     assert (arm.norm_eps, arm.d_model) == (1e-3, 32)
 
 

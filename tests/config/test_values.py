@@ -17,7 +17,7 @@ from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.config.model import Entry, ModelConfig, parse_block
 from sublayer.config.recipe import TABLES, Recipe, keys
 from sublayer.config.resolve import Length, length_in, resolve_model, resolve_train
-from sublayer.config.span import SpanObjective, spans_of
+from sublayer.config.span import SpanObjective
 from sublayer.config.stacks import stacks
 from sublayer.config.table import Table
 from sublayer.config.train import is_better
@@ -98,8 +98,8 @@ def test_lengths_are_those_of_the_released_code(density, mean_span, released):
 
 
 def test_spans_and_noise_are_at_least_one_and_fit_a_short_piece_a_prefix_or_chance():
-    assert [spans_of(SpanObjective(), n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
-    assert spans_of(SpanObjective(noise_density=0.9, mean_span=1.0), 10) == (9, 1)
+    assert [SpanObjective().spans(n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
+    assert SpanObjective(noise_density=0.9, mean_span=1.0).spans(10) == (9, 1)
     with pytest.raises(ConfigError, match="50 spans, with 13 tokens between them"):
         SpanObjective(noise_density=0.8, mean_span=1.0).resolve(64)
     assert lengths(SpanObjective(noise="prefix"), 512) == (512, 512)

@@ -23,7 +23,7 @@ from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSp
 from sublayer.statistics.difference import DECIDED, ERROR, Judgement
 from sublayer.statistics.judge import ContrastFamily, is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.looks import GOING_ON, Looks, fixed, judge_looks, until_decided
-from sublayer.statistics.scores import Contrast, RunScores, Tuned, arm_less, choice_variance
+from sublayer.statistics.scores import Contrast, RunScores, Tuned, arm_less
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 from sublayer.study.arms import PRETRAINING, Arm
 from sublayer.study.columns import Column, metric_columns
@@ -355,16 +355,16 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
 
 def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
     # Scores 0 and d, chosen each with one half: another tuning gives d in every second case.
-    assert choice_variance(Tuned((0.0, 1e-6), 1), 1.0) == pytest.approx(0.5e-12, rel=0.05)
+    assert Tuned((0.0, 1e-6), 1).choice_variance(1.0) == pytest.approx(0.5e-12, rel=0.05)
     lucky = (0.0, 1.0)
     # Its trial scored 0 and its seeds 2: nearly every other tuning takes the one that scored 1.
-    known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
+    known = Tuned(lucky, 1, {0: 1.9, 1: 2.1}).choice_variance(1e-4)
     assert known == pytest.approx(1.0, rel=1e-3)
-    assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
-    assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
-    assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
-    assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
-    few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
+    assert Tuned(lucky, 1).choice_variance(1e-4) == 0.0
+    assert Tuned(lucky, 1, {0: 0.0}).choice_variance(0.3) == Tuned(lucky, 1).choice_variance(0.3)
+    assert Tuned((1.0, 2.0, 3.0), 4).choice_variance(0.01) == 0.0
+    assert Tuned((1.0,), 1).choice_variance(1.0) == 0.0
+    few, many = (Tuned((1.0, 1.1), n).choice_variance(0.01) for n in (1, 16))
     assert few > 5 * many
     values = {"a": seeded(0.0, 0.1, 0.2), "b": seeded(0.3, 0.1, 0.2)}
     tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}

@@ -16,10 +16,10 @@ from sublayer.reporting.terminal import plan_lines
 from sublayer.study.arms import Arm, expand
 from sublayer.study.budget import expected as expecting
 from sublayer.study.budget import match as matching
-from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, StepTime, batches, step_memory
-from sublayer.study.budget.match import ArmBudget, Budget, Excess, Match, Measures, excess_over
+from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, StepTime
+from sublayer.study.budget.match import ArmBudget, Budget, Excess, Match, Measures
 from sublayer.study.budget.measure import Stopwatch, train_step
-from sublayer.study.budget.plan import BudgetPlan, make_plan, plan_to_json
+from sublayer.study.budget.plan import BudgetPlan, make_plan
 from sublayer.study.definition import load_study
 from tests.study.studies import FFN
 
@@ -66,7 +66,7 @@ def test_hours_follow_from_measured_seconds_and_the_runs_at_a_time():
     plan = planned("train.steps=7200", **asked)
     short, long = (arm.hours for arm in plan.arms)
     largest = plan.arms[1].memory_bytes + PROGRAM_BYTES
-    in_turn, two, fifty = (plan_to_json(plan, PLENTY, 3, jobs=jobs)["total"] for jobs in (1, 2, 50))
+    in_turn, two, fifty = (plan.to_json(PLENTY, 3, jobs=jobs)["total"] for jobs in (1, 2, 50))
     assert (in_turn["jobs"], in_turn["memory_bytes"]) == (1, largest)
     assert in_turn["hours"] == pytest.approx(3 * (short + long))
     # Each run keeps its model, and the one that is being trained has its checkpoints beside it.
@@ -77,7 +77,7 @@ def test_hours_follow_from_measured_seconds_and_the_runs_at_a_time():
     # Whoever is free takes the next: one has short, short, long, the other long, short, long.
     assert two["hours"] == pytest.approx(2 * long + short, rel=1e-9)
     tight = replace(PLENTY, memory_bytes=2 * largest - 1)
-    assert two["fits_memory"] and not plan_to_json(plan, tight, 3, jobs=2)["total"]["fits_memory"]
+    assert two["fits_memory"] and not plan.to_json(tight, 3, jobs=2)["total"]["fits_memory"]
     assert (fifty["jobs"], fifty["hours"]) == (6, long)
 
 
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_said_with_what_it_takes_and_what_is_free():
     def shown(**resources: int) -> list[str]:
         tight = replace(PLENTY, **resources)
         plan = planned("train.batch_sequences=32", resources=tight)
-        return plan_lines(plan_to_json(plan, tight, 1))[2:]
+        return plan_lines(plan.to_json(tight, 1))[2:]
 
     (waits,) = planned("train.batch_sequences=32", "train.save_in_background=false").arms
     assert arm.memory_bytes - waits.memory_bytes == 3 * 4 * arm.parameters.training
@@ -102,14 +102,14 @@ def test_what_does_not_fit_is_said_with_what_it_takes_and_what_is_free():
 
 def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
     recipe = load_recipe("gpt").recipe
-    total = step_memory(recipe, 256, RESOURCES).total + PROGRAM_BYTES
+    total = RESOURCES.step_memory(recipe, 256).total + PROGRAM_BYTES
     machines = [replace(RESOURCES, memory_bytes=size) for size in (total, total - 1, None)]
-    assert [expecting.fits_memory(recipe, 256, each) for each in machines] == [True, False, None]
+    assert [each.fits_memory(recipe, 256) for each in machines] == [True, False, None]
     recipe = load_recipe("gpt", ["data.context=256", "train.batch_sequences=16"]).recipe
     machines = (GPU, RESOURCES, replace(RESOURCES, cores=3))
-    assert [batches(recipe, each).micro_batch_sequences for each in machines] == [16, 4, 12]
-    total = step_memory(recipe, 256, GPU).total
-    assert expecting.fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
+    assert [each.batches(recipe).micro_batch_sequences for each in machines] == [16, 4, 12]
+    total = GPU.step_memory(recipe, 256).total
+    assert replace(GPU, memory_bytes=total).fits_memory(recipe, 256)
     model = 4 * 2_743_296
     for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
         recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
@@ -404,18 +404,18 @@ def planned_budgets(*settings: str, vary: str, **options) -> tuple[ArmBudget, ..
 
 
 def test_an_excess_is_a_share_of_what_the_other_takes_worked_out_by_hand_or_unknown():
-    excess = excess_over(Budget(103, 50.0, 9.8), Budget(100, 200.0, 10.0))
+    excess = Budget(103, 50.0, 9.8).excess_over(Budget(100, 200.0, 10.0))
     shares = (excess.parameters, excess.operations, excess.time)
     assert shares == pytest.approx((0.03, -0.75, -0.02))
     # 2 % of time is the clock's, 3 % of parameters are not the width's.
     assert set(excess.beyond) == {"parameters", "operations"}
-    assert excess_over(Budget(1005), Budget(1000)).beyond == {}
-    assert set(excess_over(Budget(1006), Budget(1000)).beyond) == {"parameters"}
-    assert set(excess_over(Budget(1, None, 10.4), Budget(1, None, 10.0)).beyond) == {"time"}
+    assert Budget(1005).excess_over(Budget(1000)).beyond == {}
+    assert set(Budget(1006).excess_over(Budget(1000)).beyond) == {"parameters"}
+    assert set(Budget(1, None, 10.4).excess_over(Budget(1, None, 10.0)).beyond) == {"time"}
     for one, other in ((None, 5.0), (5.0, None), (5.0, 0.0)):
-        assert excess_over(Budget(10, one), Budget(10, other)) == Excess(0.0, None, None)
+        assert Budget(10, one).excess_over(Budget(10, other)) == Excess(0.0, None, None)
     budget = ArmBudget("b", "a", Excess(0.1, None), Excess(0.1, -0.2, 0.3))
-    kept = json.dumps(matching.budget_to_json(budget))
+    kept = json.dumps(budget.to_json())
     assert matching.read_budget("b", json.loads(kept)) == budget
     first, second = planned_budgets(vary="train.steps=100,200")
     assert first == ArmBudget("steps=100", None)

@@ -30,7 +30,7 @@ from sublayer.study import runner
 from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage, Trial
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import results_of_folder, trained_operations
-from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
+from sublayer.study.columns import Column, list_columns, points_metric, run_scores
 from sublayer.study.definition import Study, load_study
 from sublayer.study.evidence import StudyJudge, arm_scores
 from sublayer.study.jobs.run import Outcome
@@ -248,7 +248,7 @@ def test_wrong_ensembles_are_refused(stages, arms, message, tmp_path, monkeypatc
 def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path):
     def described(data="glue", settings=(), **changes):
         chain = load_study(str(write_chain(tmp_path, **changes)), settings).chain
-        return of_arms.describe_stages(replace(chain, data=data))
+        return replace(chain, data=data).describe_stages()
 
     first = described()
     before_data_was_left_out = json.dumps({**json.loads(first), "data": "/a/glue"})
@@ -351,7 +351,7 @@ def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it(
     scores = run_scores(columns, "mrpc", test)
     del test[""]
     assert test.items() <= scores.items() and "mrpc:f1:error" not in scores
-    assert value_of(columns[0], scores) == pytest.approx(0.75)
+    assert columns[0].value_of(scores) == pytest.approx(0.75)
 
 
 def kept_of(chain: Chain, keys: dict[str, dict[str, str]], **trials) -> ChainPlan:

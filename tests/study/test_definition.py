@@ -357,7 +357,7 @@ def published_average(study: Study, arm: str, average: str) -> float:
         if ":" in column:
             metrics.setdefault(column.partition(":")[0], []).append(value)
     published |= {column: math.fsum(each) / len(each) for column, each in metrics.items()}
-    return of_columns.value_of(columns_of(study)[average], published)
+    return columns_of(study)[average].value_of(published)
 
 
 @pytest.mark.parametrize("name", rows(AVERAGES, 3))
