@@ -172,7 +172,8 @@ REFUSED = {
             small --probes sst2 --path glue --reference sst2=2; small --words bad,good; \
             small --suite missing.toml; small --suite glue; small --suite small.toml; \
             small --probes ""; encoder --stride 4; encoder --probes sst2 --path glue; \
-            mine --against small; mine --answer rank; mine --path questions.csv; mine encoder
+            mine --against small; mine --answer rank; mine --task nosuch; \
+            mine --path questions.csv; mine encoder
         generate: small; "" --prompt The; glue/rte --prompt The; small --prompt ""; \
             small --prompt The --tokens 0; \
             small --prompt The --temperature=-1; small --prompt The --top-p 2; \

@@ -59,7 +59,10 @@ def asked_spec(request: Evaluation) -> TaskSpec:
     text_model = request.text_model
     if (name := request.options.get("task")) is not None:
         if name not in TASKS:
-            raise ConfigError(f"--task {name:.60} is not a task{nearest_hint(name, TASKS)}")
+            raise ConfigError(
+                f"--task {name:.60} is not a task; `sublayer tasks` lists them"
+                f"{nearest_hint(name, TASKS)}"
+            )
         answer_known(text_model, TASKS[name])
     spec = _spec(request)
     answer = request.options.get("answer")
