@@ -116,10 +116,21 @@ class Setup:
     precision: Precision
     variant: str = ""
     device: str = "cpu"
+    compiles: bool = False
+    """Whether it runs under ``torch.compile`` on a CPU, too."""
 
     @property
     def is_compiled(self) -> bool:
-        return self.device == "cuda"
+        return self.compiles or self.device == "cuda"
+
+    @property
+    def is_compiled_on_cpu(self) -> bool:
+        return self.is_compiled and self.device == "cpu"
+
+    @property
+    def name(self) -> str:
+        """Name of its row in a table: compiled on a CPU, a contestant has another row."""
+        return f"{self.contestant}, compiled" if self.is_compiled_on_cpu else self.contestant
 
     def __str__(self) -> str:
         return ", ".join(part for part in (self.precision, self.variant) if part)
@@ -163,7 +174,7 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
         "train.steps": 10_000,
         "train.batch_sequences": size.sequences,
         "train.precision": setup.precision,
-        "train.compile": setup.is_compiled,
+        "train.compile": setup.is_compiled and not setup.is_compiled_on_cpu,
         "train.threads": torch.get_num_threads(),
     }
     if size.is_character_model:
@@ -197,7 +208,15 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
 def resolved_recipe(setup: Setup) -> ResolvedRecipe:
     """Give the recipe that this project runs, resolved."""
     given = our_recipe(setup).recipe
-    return resolve(given, prepare_data(given), _place(setup))
+    return compiling(resolve(given, prepare_data(given), _place(setup)), setup)
+
+
+def compiling(recipe: ResolvedRecipe, setup: Setup) -> ResolvedRecipe:
+    """Turn compilation on where a setup has it on a CPU, on which recipes refuse it."""
+    if not setup.is_compiled_on_cpu:
+        return recipe
+    train = recipe.train.model_copy(update={"compile": True})
+    return recipe.model_copy(update={"train": train})
 
 
 def _place(setup: Setup) -> Place:
@@ -209,7 +228,7 @@ def our_step(setup: Setup) -> TrainStep:
     place = _place(setup)
     given = our_recipe(setup).recipe
     data = prepare_data(given)
-    session = assemble(resolve(given, data, place), data, place)
+    session = assemble(compiling(resolve(given, data, place), setup), data, place)
     assert session.recipe.model.vocab_size == SIZES[setup.size].vocab_size, (
         "the vocabulary came out smaller"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from contestants import LEARNING_RATE, OURS, Setup, Size, Step, adamw, autocast
+from contestants import LEARNING_RATE, OURS, Setup, Size, Step, adamw, autocast, compiling
 from padded import N_BATCHES, first_examples, padded
 from products import precisions
 from stand_in import stand_in
@@ -79,7 +79,8 @@ def peer(family: Family) -> str:
 def build_encoder_step(setup: EncoderSetup) -> Step:
     """Build a contestant's model, optimizer and data, and give what takes one optimizer step."""
     if setup.contestant == OURS:
-        return train_step(encoder_recipe(setup), device=torch.device(setup.device))
+        recipe = compiling(encoder_recipe(setup), setup)
+        return train_step(recipe, device=torch.device(setup.device))
     torch.manual_seed(0)
     return EncoderPeerStep(_PEERS[setup.family](SIZES[setup.size], setup.dropout), setup)
 

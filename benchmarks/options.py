@@ -5,12 +5,17 @@ import sys
 from pathlib import Path
 
 
-def add_shared_options(parser: argparse.ArgumentParser, *, quick_rounds: int) -> None:
+def add_shared_options(
+    parser: argparse.ArgumentParser, *, quick_rounds: int, minutes: float = 19.0
+) -> None:
     """Add how long and how often is measured, on how many threads, and where results go."""
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--minutes", type=float, default=19.0, help="for training; a case has three rounds at least"
+        "--minutes",
+        type=float,
+        default=minutes,
+        help=f"for training, {minutes:g} unless given; a case has three rounds at least",
     )
     parser.add_argument("--threads", type=int, help="as many as there are cores unless given")
     parser.add_argument(

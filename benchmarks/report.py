@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import compiled
 import torch
 from contestants import OURS, SIZES, Setup, our_recipe, resolved_recipe
 from peaks import peak_of
@@ -35,19 +36,26 @@ AIMED_SHARES = {"float32": 0.85, "bfloat16": 0.6}
 def compare(rounds: Rounds, recipe: ResolvedRecipe) -> dict[str, Any]:
     """Describe a case: each contestant in its best setup, fastest first, and how we compare.
 
-    ``recipe`` is ours: of which the products are that were timed beside.
+    ``recipe`` is ours: of which the products are that were timed beside. Ours is compared as it is,
+    with peers as they are, and apart with peers compiled on a CPU.
     """
     timings, product_speed = rounds.timings, statistics.median(rounds.product_flops_per_s)
     best = best_setups(timings)
     ours = best[OURS]
-    fastest_peer = next(timing for name, timing in best.items() if name != OURS)
+    fastest_peer = next(
+        timing
+        for timing in best.values()
+        if timing.setup.contestant != OURS and not timing.setup.is_compiled_on_cpu
+    )
+    contestants = [_describe(timing, ours) for timing in best.values()]
     return {
-        "contestants": [_describe(timing, ours) for timing in best.values()],
+        "contestants": contestants,
         "speed_over_fastest_peer": ours.median / fastest_peer.median,
         "memory_over_fastest_peer": ours.peak_bytes / fastest_peer.peak_bytes,
         "rounds": len(ours.tokens_per_s),
         "product_gflops_per_s": [speed / 1e9 for speed in rounds.product_flops_per_s],
         "share_of_products": share_of_products(recipe, ours.median, product_speed),
+        **compiled.compare(contestants, rounds.not_compiled),
         "all_setups": [
             {**timing.setup.described(), "tokens_per_s": timing.median} for timing in timings
         ],
@@ -55,10 +63,10 @@ def compare(rounds: Rounds, recipe: ResolvedRecipe) -> dict[str, Any]:
 
 
 def best_setups(timings: Sequence[Timing]) -> dict[str, Timing]:
-    """Give each contestant's best setup, the fastest contestant first."""
+    """Give each contestant's best setup, compiled on a CPU apart, the fastest first."""
     best: dict[str, Timing] = {}
     for timing in sorted(timings, key=lambda timing: timing.median, reverse=True):
-        best.setdefault(timing.setup.contestant, timing)
+        best.setdefault(timing.setup.name, timing)
     return best
 
 
@@ -72,7 +80,11 @@ def describe_case(rounds: Rounds) -> dict[str, Any]:
         utilisation = _utilisation(timing, setup)
         if utilisation is not None:
             described["flops_utilisation"] = utilisation
-    over = (ours.median / timing.median for name, timing in best.items() if "transformers " in name)
+    over = (
+        ours.median / timing.median
+        for timing in best.values()
+        if "transformers " in timing.setup.contestant and not timing.setup.is_compiled_on_cpu
+    )
     return {
         "size": setup.size,
         "description": f"{SIZES[setup.size]}, dropout {setup.dropout:g}",
@@ -109,7 +121,9 @@ def markdown(result: Mapping[str, Any], verdict: Callable[[Mapping[str, Any]], s
             *training_table(case),
             "",
         ]
-        lines += [verdict(case), "", products_verdict(case)]
+        lines += [verdict(case), "", products_verdict(case), *compiled.lines(case)]
+    if result["not_compiled"] is not None:
+        lines += ["", f"No contestant was compiled apart: {result['not_compiled']}."]
     return "\n".join(lines) + "\n"
 
 
@@ -142,13 +156,15 @@ def result_name(device: str, what: str = "") -> str:
 
 def _describe(timing: Timing, ours: Timing) -> dict[str, Any]:
     return {
-        "name": timing.setup.contestant,
+        "name": timing.setup.name,
+        "contestant": timing.setup.contestant,
         "setup": str(timing.setup),
         "tokens_per_s": timing.median,
         "slowest_round": min(timing.tokens_per_s),
         "fastest_round": max(timing.tokens_per_s),
         "peak_bytes": timing.peak_bytes,
         "peak_steps": timing.peak_steps,
+        "starting_s": timing.starting_s,
         "ours_over_it": ours.median / timing.median,
         "our_memory_over_its": ours.peak_bytes / timing.peak_bytes,
     }
@@ -169,7 +185,10 @@ def _utilisation(timing: Timing, ours: Setup) -> float | None:
 
 def training_table(case: Mapping[str, Any]) -> list[str]:
     has_utilisation = "flops_utilisation" in case["contestants"][0]
+    has_compiled = any(each.get("starting_s") is not None for each in case["contestants"])
     extra = (" FLOPs utilisation |", " ---: |") if has_utilisation else ("", "")
+    if has_compiled:
+        extra = (f"{extra[0]} compiling | pays from |", f"{extra[1]} ---: | ---: |")
     rows = [
         "| training step | setup | tokens/s | slowest to fastest round | ours / it "
         "| peak memory | ours / its |" + extra[0],
@@ -185,6 +204,7 @@ def training_table(case: Mapping[str, Any]) -> list[str]:
             f"{each['peak_bytes'] / 1e6:,.0f} MB",
             f"{each['our_memory_over_its']:.2f}",
             *([f"{each['flops_utilisation']:.1%}"] if has_utilisation else []),
+            *(compiled.cells(each) if has_compiled else []),
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return rows

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from contestants import OURS
@@ -25,7 +26,7 @@ def describe_training(rounds: Rounds, recipe: ResolvedRecipe, raw_length: int) -
     """
     rivals = [timing for timing in rounds.timings if timing.setup.contestant != WITHOUT]
     ours = best_setups(rivals)[OURS]
-    case = compare(Rounds(rivals, rounds.product_flops_per_s), recipe)
+    case = compare(replace(rounds, timings=rivals), recipe)
     # Operations are counted for a token of the context.
     context_tokens_per_s = ours.median * recipe.data.context / raw_length
     product_speed = statistics.median(rounds.product_flops_per_s)

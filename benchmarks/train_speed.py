@@ -1,7 +1,8 @@
 """Measure training speed and memory of this project and its peers. See README.md.
 
-# three sizes, dropout 0.1 and 0: at most about twenty minutes
+# three sizes, dropout 0.1 and 0, each contestant as it is and compiled: about forty minutes
 python benchmarks/train_speed.py
+python benchmarks/train_speed.py --no-compiled --minutes 19
 python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
 # the character Transformer: about four minutes
 python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2
@@ -10,9 +11,11 @@ python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2
 import argparse
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import compiled
 import torch
 from contestants import SIZES, Setup, build_step, contestants, resolved_recipe, setups
 from options import add_shared_options, note
@@ -38,13 +41,22 @@ def main() -> None:
         serve(build_step(setup), setup.device)
         return
     rounds, peak_steps = (2, 5) if options.quick else (options.rounds, PEAK_STEPS)
+    not_compiled = compiled.why_not(options.device, is_asked=options.compiled)
     pairs = [(size, dropout) for size in options.sizes for dropout in options.dropout]
     budget = Budget(options.minutes, len(pairs))
     cases = [
-        _measure(size, dropout, options.device, rounds, peak_steps, budget.next_case())
-        for size, dropout in pairs
+        _measure(candidates, rounds, peak_steps, budget.next_case())
+        for candidates in (
+            compiled.with_compiled(_candidates(*pair, options.device), not_compiled)
+            for pair in pairs
+        )
     ]
-    result = {"conditions": describe_conditions(options.device), "rounds": rounds, "cases": cases}
+    result = {
+        "conditions": describe_conditions(options.device),
+        "rounds": rounds,
+        "not_compiled": not_compiled,
+        "cases": cases,
+    }
     if not options.quick or options.out is not None:
         keep(
             result, markdown(result, verdict), options.out or RESULTS / result_name(options.device)
@@ -52,13 +64,14 @@ def main() -> None:
     print(json.dumps(result) if options.json else markdown(result, verdict))
 
 
+def _candidates(size: str, dropout: float, device: str) -> list[Setup]:
+    return [setup for name in contestants(size) for setup in setups(name, size, dropout, device)]
+
+
 def _measure(
-    size: str, dropout: float, device: str, rounds: int, peak_steps: int, ends: float
+    candidates: Sequence[Setup], rounds: int, peak_steps: int, ends: float
 ) -> dict[str, Any]:
-    note(f"== {SIZES[size]}, dropout {dropout:g}")
-    candidates = [
-        setup for name in contestants(size) for setup in setups(name, size, dropout, device)
-    ]
+    note(f"== {SIZES[candidates[0].size]}, dropout {candidates[0].dropout:g}")
     found = run_rounds(
         candidates,
         script=SCRIPT,
@@ -78,7 +91,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES_BY_DEVICE[device])
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
-    add_shared_options(parser, quick_rounds=2)
+    compiled.add_option(parser)
+    add_shared_options(parser, quick_rounds=2, minutes=compiled.MINUTES)
     return parser.parse_args()
 
 

@@ -6,8 +6,10 @@ interleaves them.
 
 import gc
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +30,12 @@ class Taken(NamedTuple):
 
     seconds: float
     tokens: int
+    graphs: int
+    """Graphs that ``torch.compile`` made meanwhile."""
+
+
+class Ended(SystemExit):
+    """The end of a worker's process before it answered."""
 
 
 class Worker:
@@ -35,14 +43,21 @@ class Worker:
 
     def __init__(self, setup: Setup, script: Path) -> None:
         self.setup, self.taken = setup, 0
+        self.starting_s: float | None = None
         options = {"--serve": json.dumps(asdict(setup)), "--threads": torch.get_num_threads()}
         command = [
             sys.executable,
             str(script),
             *(str(part) for option in options.items() for part in option),
         ]
+        environment = dict(os.environ)
+        self._compiled_code: tempfile.TemporaryDirectory[str] | None = None
+        if setup.is_compiled_on_cpu:
+            # An empty cache: all is compiled, as the first time.
+            self._compiled_code = tempfile.TemporaryDirectory()
+            environment["TORCHINDUCTOR_CACHE_DIR"] = self._compiled_code.name
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._answer()
 
@@ -63,6 +78,8 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         self._process.communicate()
+        if self._compiled_code is not None:
+            self._compiled_code.cleanup()
 
     def _ask(self, what: str, count: int) -> Any:
         assert self._process.stdin is not None
@@ -74,7 +91,7 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(
+            raise Ended(
                 f"{self.setup.contestant} ({self.setup}) ended with code {self._process.wait()}"
             )
         return json.loads(line)
@@ -85,7 +102,7 @@ def serve(step: Step, device: str) -> None:
     gc.collect()
     # What building freed goes back to the system; else it would hide a part of the peak.
     release_freed_memory()
-    taken = 0
+    taken = n_graphs = 0
     memory = PeakMemory(torch.device(device)).__enter__()
     _say(None)
     for line in sys.stdin:
@@ -98,7 +115,9 @@ def serve(step: Step, device: str) -> None:
                 if device == "cuda":
                     torch.cuda.synchronize()
                 seconds = time.perf_counter() - begun
-                _say([seconds, sum(map(step.n_tokens, range(taken, taken + int(count))))])
+                n_tokens = sum(map(step.n_tokens, range(taken, taken + int(count))))
+                n_known, n_graphs = n_graphs, _graphs_made()
+                _say([seconds, n_tokens, n_graphs - n_known])
                 taken += int(count)
             case "peak":
                 memory.__exit__(None, None, None)
@@ -110,6 +129,13 @@ def serve(step: Step, device: str) -> None:
 
 def _say(value: float | list[float] | None) -> None:
     print(json.dumps(value), flush=True)
+
+
+def _graphs_made() -> int:
+    """Count the graphs compiled so far, without importing the compiler."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return 0
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 def _loading_seconds(step: TrainStep) -> float:
