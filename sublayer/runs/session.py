@@ -37,7 +37,6 @@ from sublayer.data.translation_batches import side_lengths
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
-from sublayer.files.measurements import keep, recall
 from sublayer.model.estimates import DeviceKind
 from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
@@ -45,7 +44,7 @@ from sublayer.objective.base import Scores, family_of
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.text_model import TextModel
-from sublayer.training.speed import Pace, fastest_precision, median_step, timed
+from sublayer.training.speed import Pace, fastest_precision, keep, median_step, recall, timed
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import StartModel, freeze
 from sublayer.training.world import World

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from platformdirs import user_cache_path
 
@@ -21,7 +21,6 @@ from sublayer.files import lines, parsing, storage
 from sublayer.files.arrays import read_description
 from sublayer.files.cache_folder import Download, cache_folder, file_digest, replacing, unzip
 from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
-from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml
 from sublayer.files.storage import (
     as_typed,
@@ -328,49 +327,3 @@ def test_errors_of_the_system_name_the_file_or_folder_that_is_written(tmp_path):
     with pytest.raises(NotADirectoryError) as caught, new_folder(tmp_path / "file" / "new"):
         pass
     assert ".partial" not in str(caught.value.filename)
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cache, monkeypatch):
-    assert recall("speed", 2) is None
-    assert keep("speed", [1.5, 2], clock=lambda: 77.0) == Measurement((1.5, 2.0), 77.0)
-    keep("other", [3.0], clock=lambda: 78.0)
-    assert (recall("speed", 2), recall("speed", 1)) == (Measurement((1.5, 2.0), 77.0), None)
-    with monkeypatch.context() as patch:
-        patch.setenv("ATEN_CPU_CAPABILITY", "AVX2")
-        assert recall("speed", 2) is None, "another limit of the processor is another machine"
-    with monkeypatch.context() as patch:
-        patch.setenv("KMP_INIT_AT_FORK", "FALSE")  # as scikit-learn does when it is imported
-        assert recall("speed", 2) is not None
-    monkeypatch.setattr("sublayer.files.measurements._MOST", 2)
-    keep("speed", [4.0, 5.0], clock=lambda: 79.0)
-    assert (recall("speed", 2), recall("other", 1).at) == (Measurement((4.0, 5.0), 79.0), 78.0)
-    keep("third", [1.0], clock=lambda: 80.0)
-    assert recall("other", 1) is None and recall("speed", 2).at == 79.0
-    path = cache / "measured.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"odd": {"values": "x", "at": 81}}))
-    keep("third", [2.0], clock=lambda: 82.0)
-    assert recall("speed", 2).at == 79.0, "one damaged entry leaves the others"
-
-
-@given(VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_damaged_cache_of_measurements_stops_nothing(cache, entry):
-    keep("speed", [1.0])
-    path = cache / "measured.json"
-    (key,) = json.loads(path.read_text())
-    for content in (json.dumps({key: entry, "another": entry}), json.dumps(entry), str(entry)):
-        path.write_text(content)
-        found = recall("speed", 1)
-        assert found is None or (found.values[0] >= 0 and found.at >= 0)
-        keep("speed", [3.0])
-        assert recall("speed", 1).values == (3.0,)
-    path.unlink()
-    path.mkdir()
-    assert recall("speed", 1) is None and keep("speed", [3.0]).values == (3.0,)
-    path.rmdir()

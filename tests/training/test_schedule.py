@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
@@ -22,7 +22,15 @@ from sublayer.system.stages import PlainStages, shown_by
 from sublayer.training import speed
 from sublayer.training.log import METRICS, MetricsLog, ShownProgress, Status, cut_back, read_metrics
 from sublayer.training.loop import has_changed
-from sublayer.training.speed import Clocks, bfloat16_gain, fastest_precision, median_step
+from sublayer.training.speed import (
+    Clocks,
+    Measurement,
+    bfloat16_gain,
+    fastest_precision,
+    keep,
+    median_step,
+    recall,
+)
 from sublayer.training.step import FALLS, learning_rate
 from tests.breadth import examples
 from tests.training.runs import ALONE, Notes, results
@@ -331,3 +339,56 @@ def test_this_processor_is_measured_once(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "bfloat16_gain", None)
     assert fastest_precision(CPU, 128) == first
     assert fastest_precision(torch.device("mps"), 128) == "float32"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cache, monkeypatch):
+    assert recall("speed", 2) is None
+    assert keep("speed", [1.5, 2], clock=lambda: 77.0) == Measurement((1.5, 2.0), 77.0)
+    keep("other", [3.0], clock=lambda: 78.0)
+    assert (recall("speed", 2), recall("speed", 1)) == (Measurement((1.5, 2.0), 77.0), None)
+    with monkeypatch.context() as patch:
+        patch.setenv("ATEN_CPU_CAPABILITY", "AVX2")
+        assert recall("speed", 2) is None, "another limit of the processor is another machine"
+    with monkeypatch.context() as patch:
+        patch.setenv("KMP_INIT_AT_FORK", "FALSE")  # as scikit-learn does when it is imported
+        assert recall("speed", 2) is not None
+    monkeypatch.setattr(speed, "_MOST", 2)
+    keep("speed", [4.0, 5.0], clock=lambda: 79.0)
+    assert (recall("speed", 2), recall("other", 1).at) == (Measurement((4.0, 5.0), 79.0), 78.0)
+    keep("third", [1.0], clock=lambda: 80.0)
+    assert recall("other", 1) is None and recall("speed", 2).at == 79.0
+    path = cache / "measured.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"odd": {"values": "x", "at": 81}}))
+    keep("third", [2.0], clock=lambda: 82.0)
+    assert recall("speed", 2).at == 79.0, "one damaged entry leaves the others"
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+NUMBERS = st.integers(-(10**39), 10**39) | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.booleans() | NUMBERS | TEXTS
+VALUES = SCALARS | st.lists(SCALARS, max_size=4) | st.dictionaries(TEXTS, SCALARS, max_size=4)
+VALUES |= st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_size=4)
+
+
+@given(VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_cache_of_measurements_stops_nothing(cache, entry):
+    keep("speed", [1.0])
+    path = cache / "measured.json"
+    (key,) = json.loads(path.read_text())
+    for content in (json.dumps({key: entry, "another": entry}), json.dumps(entry), str(entry)):
+        path.write_text(content)
+        found = recall("speed", 1)
+        assert found is None or (found.values[0] >= 0 and found.at >= 0)
+        keep("speed", [3.0])
+        assert recall("speed", 1).values == (3.0,)
+    path.unlink()
+    path.mkdir()
+    assert recall("speed", 1) is None and keep("speed", [3.0]).values == (3.0,)
+    path.rmdir()
