@@ -20,8 +20,8 @@ from sublayer.config.load import load_recipe
 from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
-from sublayer.data.arrays import Ints
 from sublayer.data.batches import PackedBatch, pairs_in_rows
+from sublayer.files.arrays import Ints
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
 from sublayer.training.step import TrainStep

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Epochs, Purpose, random_order, seeds, uniform
 from sublayer.data.store import Split
 from sublayer.errors import ConfigError
+from sublayer.files.arrays import Ints
 
 _FEWEST = 2
 """Places of a row: one sequence, and padding."""

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.arrays import Floats, Ints
 from sublayer.errors import DataError
+from sublayer.files.arrays import Floats, Ints
 
 Bits = NDArray[np.uint64]
 """64 random bits for each item, ``[N]``."""

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.arrays import Bools, Ints
 from sublayer.data.counter_rng import Bits, Purpose, below, binomial, fork, seeds, uniform
 from sublayer.errors import DataError
+from sublayer.files.arrays import Bools, Ints
 
 N_SPECIAL = 3
 """Tokens of an input that are not of its sentences: one before A, one after A, one after B."""

@@ -31,7 +31,6 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.store import read_store
 from sublayer.data.text.ranges import (
     NEEDS_UTF8,
@@ -47,7 +46,14 @@ from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import ConfigError, DataError, SublayerError
-from sublayer.files.arrays import FooterFile, check_bytes, read_columns, read_description
+from sublayer.files.arrays import (
+    FooterFile,
+    Ints,
+    TokenIds,
+    check_bytes,
+    read_columns,
+    read_description,
+)
 from sublayer.files.cache_folder import held_in_cache, replacing, writing_to
 from sublayer.files.lines import FileText, blocks_of, changed
 from sublayer.files.storage import is_held, write_file

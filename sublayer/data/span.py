@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sublayer.config.span import SpanObjective
-from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import Boundaries, PackedBatch, Windows, pairs_in_rows
 from sublayer.data.counter_rng import (
     Bits,
@@ -21,6 +20,7 @@ from sublayer.data.counter_rng import (
 )
 from sublayer.data.store import Split
 from sublayer.errors import DataError
+from sublayer.files.arrays import AnyInts, Bools, Ints
 
 SHORTEST = 2
 """Tokens of the shortest piece that can be corrupted: one of each kind."""

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.data.arrays import AnyInts, Floats, Ints
 from sublayer.data.parallel import PairText
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import DataError
-from sublayer.files.arrays import check_bytes, read_columns, read_description
+from sublayer.files.arrays import AnyInts, Floats, Ints, check_bytes, read_columns, read_description
 
 
 @dataclass(frozen=True)

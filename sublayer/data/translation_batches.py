@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from sublayer.counts import count
-from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, PackedBatch, pairs_in_rows
 from sublayer.data.counter_rng import Epochs, Purpose, seeds
 from sublayer.data.store import Split
 from sublayer.errors import DataError
+from sublayer.files.arrays import Ints
 
 BatchOrder = Literal["anew", "once"]
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sublayer.counts import count
-from sublayer.data.arrays import TokenIds
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
+from sublayer.files.arrays import TokenIds
 from sublayer.model.context import Layout
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
 from sublayer.system.stages import note

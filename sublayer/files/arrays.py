@@ -1,4 +1,4 @@
-"""Arrays of numbers in files: npz, safetensors of earlier versions, and files with a footer.
+"""Arrays of numbers: names for their types; npz, old safetensors and files with a footer.
 
 The footer, a JSON description with a checksum, is written last and makes a file valid: truncated
 files are detected.
@@ -24,6 +24,15 @@ from sublayer.files.lines import FileText, blocks_of
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_file
 
+# Docstrings give shapes in brackets where the code has no jaxtyping: ``[N]``, ``[B, T]``.
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+AnyInts = NDArray[np.integer]
+"""Integers of any width: token ids as they are stored."""
+TokenIds = NDArray[np.int32]
+"""Token ids as tokenizers give them."""
 Arrays = Mapping[str, NDArray[np.number[Any]]]
 
 _HEADER = "header"

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from sublayer.config.model import SUBLAYERS
 from sublayer.config.stacks import StackShape, is_one_block
-from sublayer.data.arrays import AnyInts, Floats, Ints
 from sublayer.data.batches import PackedBatch
 from sublayer.data.span import ScoredPieces, corrupted_batch
 from sublayer.data.store import Split
 from sublayer.data.translation_batches import TranslationBatches
 from sublayer.errors import DataError
+from sublayer.files.arrays import AnyInts, Floats, Ints
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.model.blocks import Sublayer
 from sublayer.model.context import Context, Layout, Memory

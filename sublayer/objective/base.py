@@ -19,13 +19,13 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import OBJECTIVES, Recipe
 from sublayer.config.train import PREFIX
-from sublayer.data.arrays import Ints
 from sublayer.data.batches import AnyBatch, Batches, PackedBatch, pairs_in_rows
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.items import ALONE, Items, Metric, Processes, Progress, silent
+from sublayer.files.arrays import Ints
 from sublayer.files.storage import as_typed
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import (

@@ -10,7 +10,6 @@ import numpy as np
 
 from sublayer.config.objective import Format
 from sublayer.counts import count
-from sublayer.data.arrays import Bools, Ints
 from sublayer.data.batches import (
     IGNORED,
     PackedBatch,
@@ -31,6 +30,7 @@ from sublayer.data.tasks.encoded import (
     joined,
 )
 from sublayer.errors import DataError
+from sublayer.files.arrays import Bools, Ints
 from sublayer.files.cache_folder import content_key
 from sublayer.tasks.task import Example, Task
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from sublayer.config.objective import Format
-from sublayer.data.arrays import AnyInts, Bools, Floats, Ints
 from sublayer.data.tasks.spans import (
     PlacedTokens,
     cut_windows,
@@ -18,6 +17,7 @@ from sublayer.data.tasks.spans import (
 )
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
+from sublayer.files.arrays import AnyInts, Bools, Floats, Ints
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.objective import Format
-from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.tasks.batches import build_row
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_marks
 from sublayer.data.tokenizers.base import (
@@ -21,6 +20,7 @@ from sublayer.data.tokenizers.base import (
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError
+from sublayer.files.arrays import AnyInts, Ints, TokenIds
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
 

@@ -13,7 +13,6 @@ import numpy as np
 from sublayer.config.data import DEFAULT_HELD_OUT, TOKENIZERS, DataConfig, own_table
 from sublayer.config.objective import SupervisedObjective
 from sublayer.counts import count
-from sublayer.data.arrays import Bools
 from sublayer.data.prepare import (
     Data,
     describe_marks,
@@ -37,7 +36,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import with_special_tokens
 from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import DataError
-from sublayer.files.arrays import dump_arrays, load_arrays
+from sublayer.files.arrays import Bools, dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing
 from sublayer.system.stages import note, stage
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name

@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sublayer.data.arrays import Floats, Ints, TokenIds
 from sublayer.data.tokenizers.base import CharacterTokenizer, Tokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError
+from sublayer.files.arrays import Floats, Ints, TokenIds
 from sublayer.tasks.task import Answer
 
 _ANYTHING = "\uffff"

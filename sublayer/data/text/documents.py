@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from sublayer.config.data import HUB, DocumentRule
 from sublayer.counts import count
-from sublayer.data.arrays import Ints
 from sublayer.data.text.files import (
     PARQUET,
     FileDocument,
@@ -38,7 +37,7 @@ from sublayer.data.text.files import (
     read_unchanged,
 )
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.arrays import FooterFile, read_columns, read_description
+from sublayer.files.arrays import FooterFile, Ints, read_columns, read_description
 from sublayer.files.cache_folder import content_key, read_or_make, replacing
 from sublayer.files.lines import FileText, blocks_of, count_line_ends, decoded, read_lines, unpacked
 from sublayer.files.parsing import parse_json

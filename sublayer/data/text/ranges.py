@@ -10,11 +10,11 @@ import numpy as np
 
 from sublayer.config.data import SentenceRule
 from sublayer.counts import count
-from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.text.documents import Document, LazySequence, Records, content_keys, sizes_of
 from sublayer.data.text.files import FileDocument, Text, body_range
 from sublayer.data.tokenizers.base import character_start
 from sublayer.errors import DataError
+from sublayer.files.arrays import AnyInts, Bools, Ints
 from sublayer.files.lines import count_line_ends
 
 _CHUNK_BYTES = 4 << 20

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.files.lines import FileText
 from sublayer.files.parsing import check_typed
 from sublayer.files.storage import write_file

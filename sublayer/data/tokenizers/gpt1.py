@@ -14,7 +14,6 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from sublayer.config.data import GPT1, Normalization
-from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     ExtendedTokenizer,
     RaggedIds,
@@ -32,6 +31,7 @@ from sublayer.data.tokenizers.library import (
 from sublayer.data.tokenizers.subword import SubwordTokenizer, count_words, words_by
 from sublayer.data.tokenizers.word_bpe import END, ended_text, train_ended
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.arrays import Ints, TokenIds
 from sublayer.system.extras import extra_module
 
 NEWLINE = "\n"

@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self
 from unicodedata import category
 
-from sublayer.data.arrays import TokenIds
 from sublayer.data.tokenizers.base import Ids, Tokenizer, WrappedTokenizer, read_fields
 from sublayer.data.tokenizers.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.arrays import TokenIds
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
 """The special ids in order: those of fairseq's dictionary, the first unused, and of masking."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from sublayer.config.data import check_sentinels
 from sublayer.config.table import MOST_SENTINELS
-from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     NO_TEXT,
     SPACE,
@@ -47,6 +46,7 @@ from sublayer.data.tokenizers.settings import (
     read_settings,
 )
 from sublayer.errors import ConfigError, DataError, SublayerError
+from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.system.stages import note
 
 

@@ -14,7 +14,6 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from sublayer.config.data import GPT1
-from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     NO_TEXT,
     SPECIAL_NAMES,
@@ -41,6 +40,7 @@ from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.data.tokenizers.word_bpe import END as WORD_END
 from sublayer.data.tokenizers.word_bpe import alphabet_of, count_merges, train_merges
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.system.stages import note
 
 _BATCH_CHARACTERS = 64 << 10

@@ -15,7 +15,6 @@ import tokenizers
 from pydantic import Field
 from tokenizers import models, pre_tokenizers, trainers
 
-from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.tokenizers.base import (
     Tokenizer,
     WordCache,
@@ -26,6 +25,7 @@ from sublayer.data.tokenizers.base import (
 )
 from sublayer.data.tokenizers.library import parse_merge, read_file, read_text
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
 
 N_CHARACTERS = 1000
 """The number of most frequent characters that become pieces, as in the library's BERT recipe."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from sublayer.config.objective import SupervisedObjective
 from sublayer.counts import count
-from sublayer.data.arrays import Bools
 from sublayer.data.prepare import note_losses
 from sublayer.data.tasks.batches import Assembler, TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import SpanExamples, WindowRule, encode_examples, find_marks
@@ -25,6 +24,7 @@ from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, te
 from sublayer.data.tasks.spans import N_BEST, Span, probabilities_of
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.items import ALONE, Processes, Progress, silent
+from sublayer.files.arrays import Bools
 from sublayer.files.storage import resolved
 from sublayer.loading import find_model, load_task
 from sublayer.nearest import nearest_hint

@@ -16,7 +16,6 @@ from sublayer.config.resolve import (
     rows_of_example,
     with_heads,
 )
-from sublayer.data.arrays import Ints
 from sublayer.data.batches import (
     IGNORED,
     Batches,
@@ -31,6 +30,7 @@ from sublayer.data.tasks.batches import ExampleBatches, of_tasks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
 from sublayer.evaluation.items import Metric, Processes
+from sublayer.files.arrays import Ints
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import (
     Effort,

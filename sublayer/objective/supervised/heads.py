@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED, PackedBatch
 from sublayer.data.tasks.batches import Assembler, RowRule, TaskSplit
 from sublayer.data.tasks.encoded import EncodedExamples, SpanExamples
@@ -34,6 +33,7 @@ from sublayer.data.tasks.spans import (
     rank_spans,
 )
 from sublayer.evaluation.items import ALONE, Processes, Progress, Result, compute_each, silent
+from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import dropout

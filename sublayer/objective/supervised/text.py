@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sublayer.config.objective import SupervisedObjective
-from sublayer.data.arrays import Ints
 from sublayer.data.batches import PackedBatch
 from sublayer.data.counter_rng import Purpose, generator
 from sublayer.data.tasks.batches import Assembler, RowRule, TaskPart
@@ -22,6 +21,7 @@ from sublayer.decode.beam_step import Continue, DrawnContinuations, best_continu
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import compute_each, silent
+from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
