@@ -26,9 +26,9 @@ from sublayer.config.load import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.estimate.cluster import SHARDS, Shard
 from sublayer.study.arms import Arm
-from sublayer.study.budget.expected import Resources, expected_vocabulary
-from sublayer.study.budget.measure import train_step
-from sublayer.study.budget.plan import Machine, make_plan, plan_processes
+from sublayer.study.budget import Resources, expected_vocabulary
+from sublayer.study.cost_plan import Machine, make_plan, plan_processes
+from sublayer.study.step_time import train_step
 from sublayer.system.machine import PeakMemory
 from sublayer.system.memory import release_freed_memory
 from sublayer.training.world import join_world, leave_world

@@ -16,8 +16,8 @@ from sublayer.system.stages import note, stage
 
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
-    from sublayer.study.budget.expected import Clock, Resources, Sized, StepTime
-    from sublayer.study.budget.plan import Machine
+    from sublayer.study.budget import Clock, Resources, Sized, StepTime
+    from sublayer.study.cost_plan import Machine
     from sublayer.study.definition import Study
 
 _AS_LONG = (
@@ -116,9 +116,8 @@ def plan(
     is read.
     """
     sources = as_sources(source)
-    from sublayer.study.budget.expected import find_resources
-    from sublayer.study.budget.match import share_threads
-    from sublayer.study.budget.plan import (
+    from sublayer.study.budget import find_resources, share_threads
+    from sublayer.study.cost_plan import (
         Machine,
         make_plan,
         plan_processes,
@@ -179,7 +178,7 @@ def plan(
         notes.append(f"runs are inspected: {study.inspecting.describe(study.scoring.split_name)}")
     counted = replace(counted, notes=tuple(notes))
     if study.chain is not None:
-        from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
+        from sublayer.study.cost_plan import plan_stages, stages_to_json, with_stages
 
         with stage("measuring" if measure else "counting"):
             stages = plan_stages(study, counted, resources, clock, n_seeds=n_seeds)
@@ -209,7 +208,7 @@ def _pace_of(run: Path, overrides: Overrides, resources: "Resources") -> "Clock 
     ``overrides`` may only change its length.
     """
     from sublayer.files.checkpoints import read_record
-    from sublayer.study.budget.expected import StepTime
+    from sublayer.study.budget import StepTime
 
     keys = [str(setting).partition("=")[0] for setting in overrides]
     record = (
@@ -248,8 +247,8 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
 def _clock(resources: "Resources", jobs: int) -> "Clock":
     # Measuring imports PyTorch; a plan of counts does not.
     with stage("starting PyTorch"):
-        from sublayer.study.budget.measure import Stopwatch
         from sublayer.study.jobs.company import company
+        from sublayer.study.step_time import Stopwatch
 
     if jobs == 1:
         return Stopwatch(resources, note)

@@ -15,7 +15,7 @@ from sublayer.numbers import DASH
 from sublayer.plot import INK, MUTED, RULE, Look, dots, look, page_svg
 from sublayer.reporting.words import is_scored_on_text
 from sublayer.statistics.difference import POWER
-from sublayer.study.budget.match import TOLERANCE
+from sublayer.study.budget import TOLERANCE
 from sublayer.study.comparisons import WATCHED, secondary_analyses, tuned_best
 from sublayer.study.inspection import mean_layers, summarize
 from sublayer.study.results import ArmResult, Curve, Results

@@ -29,7 +29,7 @@ from sublayer.reporting.words import (
     percent,
 )
 from sublayer.statistics.difference import DECIDED, Difference
-from sublayer.study.budget.match import ArmBudget
+from sublayer.study.budget import ArmBudget
 from sublayer.study.comparisons import (
     COLUMNS,
     SameQuality,

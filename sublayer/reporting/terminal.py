@@ -19,8 +19,7 @@ from sublayer.reporting.words import (
     statements,
     text_line,
 )
-from sublayer.study.budget.expected import PROGRAM_BYTES
-from sublayer.study.budget.match import read_budget
+from sublayer.study.budget import PROGRAM_BYTES, read_budget
 from sublayer.study.comparisons import compared_budgets, differing_fields
 from sublayer.study.results import Results
 from sublayer.system.terminal import hanging, noted, paragraph, terminal_width

@@ -21,7 +21,7 @@ from sublayer.statistics.difference import (
     Verdict,
 )
 from sublayer.statistics.simultaneous import Parts
-from sublayer.study.budget.match import Currency
+from sublayer.study.budget import Currency
 from sublayer.study.comparisons import (
     DOUBLE,
     compared_budgets,

@@ -33,7 +33,7 @@ from sublayer.study.arms import (
     Trial,
     planned_trials,
 )
-from sublayer.study.budget.expected import tokens_per_step
+from sublayer.study.budget import tokens_per_step
 from sublayer.study.columns import (
     SPEED,
     Column,

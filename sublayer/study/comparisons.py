@@ -33,7 +33,7 @@ from sublayer.statistics.secondary import (
     superiority,
     welch_t,
 )
-from sublayer.study.budget.match import ArmBudget, Budget, Currency, Excess
+from sublayer.study.budget import ArmBudget, Budget, Currency, Excess
 from sublayer.study.results import ArmResult, Curve, Results, Tuning
 from sublayer.training.log import METRICS, mean_losses, read_metrics
 

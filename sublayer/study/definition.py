@@ -34,8 +34,7 @@ from sublayer.study.arms import (
     name_arms,
     name_folder,
 )
-from sublayer.study.budget.expected import expected_length, tokens_per_step
-from sublayer.study.budget.match import Rule
+from sublayer.study.budget import Rule, expected_length, tokens_per_step
 from sublayer.study.inspection import Inspecting
 from sublayer.study.jobs.backends import parse_place
 from sublayer.study.question import (

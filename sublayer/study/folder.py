@@ -25,7 +25,7 @@ from sublayer.model.parameters import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, folders_named
 from sublayer.runs.resume import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, differing_stages, in_path
-from sublayer.study.budget.match import ORIGIN, settle
+from sublayer.study.budget import ORIGIN, settle
 from sublayer.study.definition import Study
 from sublayer.study.plan_file import (
     PLAN,

@@ -27,7 +27,7 @@ from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_
 from sublayer.runs.folder import ENSEMBLE
 from sublayer.statistics.difference import CONFIDENCE
 from sublayer.study.arms import Arm, TuneBy
-from sublayer.study.budget.match import Rule
+from sublayer.study.budget import Rule
 from sublayer.study.definition import OptionedStudy, Study
 from sublayer.study.inspection import Inspecting
 from sublayer.study.question import Question, Scoring, Seeds

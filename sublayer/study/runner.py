@@ -24,8 +24,7 @@ from sublayer.runs.run import lay_out, measure_step, text_rows
 from sublayer.runs.session import Place, recall_run_pace, resolve_run
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import PRETRAINING, Arm, Chain, arm_notes
-from sublayer.study.budget.expected import run_disk
-from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
+from sublayer.study.budget import ORIGIN, Measures, Rule, match_budgets, plan_budgets, run_disk
 from sublayer.study.collect import keep_baselines, list_text_caveats, results_of_folder
 from sublayer.study.columns import list_columns, metric_columns, primary_column, study_metrics
 from sublayer.study.comparisons import describe_excesses

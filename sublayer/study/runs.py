@@ -30,7 +30,7 @@ from sublayer.study.arms import (
     planned_trials,
     trial_at,
 )
-from sublayer.study.budget.match import ORIGIN
+from sublayer.study.budget import ORIGIN
 from sublayer.study.columns import points_metric
 from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection import Inspecting

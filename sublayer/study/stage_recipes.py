@@ -46,7 +46,7 @@ from sublayer.study.arms import (
     in_path,
     make_trials,
 )
-from sublayer.study.budget.match import Measures
+from sublayer.study.budget import Measures
 from sublayer.study.plan_file import StudyPlan
 from sublayer.system.stages import note
 from sublayer.tasks.metrics import METRICS

@@ -18,7 +18,7 @@ from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_
 from sublayer.errors import ConfigError, check_rules
 from sublayer.nearest import nearest_hint
 from sublayer.study.arms import FINETUNE, PRETRAINING, ArmStages, Chain, Stage, TuneBy, laid_over
-from sublayer.study.budget.match import Rule
+from sublayer.study.budget import Rule
 from sublayer.study.inspection import Inspecting
 from sublayer.study.question import Amount, Hypothesis, Question, Scoring
 from sublayer.tasks.registry import TASKS

@@ -23,8 +23,8 @@ from sublayer.config.table import Table
 from sublayer.config.train import is_better
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.study.arms import Arm
-from sublayer.study.budget.expected import Resources
-from sublayer.study.budget.plan import make_plan
+from sublayer.study.budget import Resources
+from sublayer.study.cost_plan import make_plan
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
 from tests.breadth import examples
 

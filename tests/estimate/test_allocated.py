@@ -53,9 +53,9 @@ ALL = [{}, *MODELS, *given.ENCODERS, *given.TRANSLATORS]
 EXACT = [MODELS[6], given.TRANSLATORS[0], given.TRANSLATORS[2]]
 WHOLE = """
 import json, sys, torch
-from sublayer.study.budget.measure import train_step
+from sublayer.study.step_time import train_step
 from sublayer.config.load import load_recipe
-from sublayer.study.budget.expected import find_resources
+from sublayer.study.budget import find_resources
 from sublayer.system.machine import PeakMemory
 
 def prepare(smaller):

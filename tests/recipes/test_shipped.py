@@ -17,9 +17,9 @@ from sublayer.config.load import load_recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import is_idle
 from sublayer.estimate.cost import count_parameters
-from sublayer.study.budget.expected import Resources, expected_vocabulary
-from sublayer.study.budget.plan import make_plan
+from sublayer.study.budget import Resources, expected_vocabulary
 from sublayer.study.columns import study_metrics
+from sublayer.study.cost_plan import make_plan
 from sublayer.study.definition import load_study
 from sublayer.training.step import learning_rate
 

@@ -13,14 +13,21 @@ from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.reporting.terminal import plan_lines
+from sublayer.study import budget as budgeting
 from sublayer.study.arms import Arm, expand
-from sublayer.study.budget import expected as expecting
-from sublayer.study.budget import match as matching
-from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, StepTime
-from sublayer.study.budget.match import ArmBudget, Budget, Excess, Match, Measures
-from sublayer.study.budget.measure import Stopwatch, train_step
-from sublayer.study.budget.plan import BudgetPlan, make_plan
+from sublayer.study.budget import (
+    PROGRAM_BYTES,
+    ArmBudget,
+    Budget,
+    Excess,
+    Match,
+    Measures,
+    Resources,
+    StepTime,
+)
+from sublayer.study.cost_plan import BudgetPlan, make_plan
 from sublayer.study.definition import load_study
+from sublayer.study.step_time import Stopwatch, train_step
 from tests.study.studies import FFN
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
@@ -113,9 +120,9 @@ def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
     model = 4 * 2_743_296
     for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
         recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
-        assert expecting.run_disk(recipe, 256) == ((4 + 3) * model * (1 + states), model)
+        assert budgeting.run_disk(recipe, 256) == ((4 + 3) * model * (1 + states), model)
     recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
-    assert expecting.run_disk(recipe, 256) == ((2 + 2 + 3) * 3 * model, model + 2 * 3 * model)
+    assert budgeting.run_disk(recipe, 256) == ((2 + 2 + 3) * 3 * model, model + 2 * 3 * model)
 
 
 class Machine:
@@ -198,16 +205,16 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
     assert [PLENTY.precision(each) for each in recipes] == ["bfloat16", "bfloat16", "float32"]
     assert [RESOURCES.precision(each) for each in recipes] == ["float32", "bfloat16", "float32"]
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
-    monkeypatch.setattr("sublayer.study.budget.expected._CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("sublayer.study.budget._CPUINFO", tmp_path / "cpuinfo")
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
-    assert expecting.find_resources("cpu").has_fast_bfloat16
+    assert budgeting.find_resources("cpu").has_fast_bfloat16
     for name, limit, expected in (
         ("DNNL_MAX_CPU_ISA", "avx512_core", False), ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
         ("ONEDNN_MAX_CPU_ISA", "AVX2", False),
     ):  # fmt: skip
         monkeypatch.setenv(name, limit)
-        assert expecting.find_resources("cpu").has_fast_bfloat16 == expected
+        assert budgeting.find_resources("cpu").has_fast_bfloat16 == expected
 
 
 @pytest.mark.parametrize("settings, size, assumed", [
@@ -218,7 +225,7 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
     (["data.tokenizer=gpt1-bpe", "data.merges=8000"], 8478, "8000 merges are counted as 8478"),
 ])  # fmt: skip
 def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(settings, size, assumed):
-    vocabulary = expecting.expected_vocabulary(load_recipe("gpt", settings).recipe)
+    vocabulary = budgeting.expected_vocabulary(load_recipe("gpt", settings).recipe)
     assert vocabulary.size == size
     assert bool(vocabulary.note) == bool(assumed) and assumed in vocabulary.note
 
@@ -227,11 +234,11 @@ def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(settings, size, 
 def test_the_vocabulary_is_of_a_tokenizers_file_or_of_a_run(tmp_path, place):
     of_run = load_recipe("gpt", [f"init.run={tmp_path}"]).recipe
     with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):
-        expecting.expected_vocabulary(of_run)
+        budgeting.expected_vocabulary(of_run)
     path = tmp_path / place / "tokenizer.json"
     CharacterTokenizer("abcde").save(path)
     of_file = load_recipe("gpt", [f"data.tokenizer={path}"]).recipe
-    assert [expecting.expected_vocabulary(each).size for each in (of_run, of_file)] == [6, 6]
+    assert [budgeting.expected_vocabulary(each).size for each in (of_run, of_file)] == [6, 6]
 
 
 def resolved(**fields) -> ModelConfig:
@@ -248,24 +255,26 @@ def arms_of(*vary: str) -> tuple[list[Arm], list[ModelConfig]]:
 def test_matching_finds_the_width_of_the_nearest_number_of_parameters_or_names_it():
     sizes = {"d_model": 768, "n_heads": 12, "d_ff": 3072, "bias": False}
     relu, swiglu = (resolved(**sizes, ffn=ffn) for ffn in ("relu", "swiglu"))
-    assert matching.match_parameters("swiglu", swiglu, relu) == Match(("model.d_ff=2048",), 0.0)
+    assert budgeting.match_parameters("swiglu", swiglu, relu) == Match(("model.d_ff=2048",), 0.0)
     transformer = resolved(d_model=512, n_heads=8, d_ff=2048)
     macaron = transformer.model_copy(update={"block": "macaron"})
-    match = matching.match_parameters("macaron", macaron, transformer)
+    match = budgeting.match_parameters("macaron", macaron, transformer)
     # Three vectors more at half the width; one unit of both networks holds 4 * 512 + 2.
     left = 6 * (3 * 512 - (4 * 512 + 2))
     share = pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
-    assert match == Match(("model.d_ff=1023",), share) and abs(match.mismatch) < matching.TOLERANCE
+    assert match == Match(("model.d_ff=1023",), share) and abs(match.mismatch) < budgeting.TOLERANCE
     shared = [resolved(ffn=ffn, share="all") for ffn in ("relu", "gelu")]
-    assert matching.match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
+    assert budgeting.match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
     small = {"d_model": 8, "n_heads": 2}
     baseline = resolved(n_layers=1, d_ff=1, **small)
     coarse = resolved(n_layers=30, block=("ffn",), norm="none", positions="none", **small)
-    assert abs(matching.match_parameters("coarse", coarse, baseline).mismatch) > matching.TOLERANCE
+    assert (
+        abs(budgeting.match_parameters("coarse", coarse, baseline).mismatch) > budgeting.TOLERANCE
+    )
     baseline = resolved(n_layers=6, d_model=32, n_heads=2, d_ff=128)
     arm = baseline.model_copy(update={"share": "all"})
     with pytest.raises(ConfigError, match=r"model\.d_ff = \d+ instead of 128") as error:
-        matching.match_parameters("share=all", arm, baseline)
+        budgeting.match_parameters("share=all", arm, baseline)
     width = int(str(error.value).split("d_ff = ")[1].split(" ")[0])
     matched = count_parameters(arm.model_copy(update={"d_ff": width})).total
     assert matched == pytest.approx(count_parameters(baseline).total, rel=0.005)
@@ -278,38 +287,38 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters_or_names_i
 ])  # fmt: skip
 def test_arms_that_no_width_makes_equal_are_refused(arm, baseline, message):
     with pytest.raises(ConfigError, match=message):
-        matching.match_parameters("arm", resolved(**arm), resolved(**baseline))
+        budgeting.match_parameters("arm", resolved(**arm), resolved(**baseline))
 
 
 def test_arms_are_matched_by_parameters_operations_or_time_to_their_controls():
     arms, models = arms_of("model.ffn=relu,swiglu", "model.n_layers=2,3")
-    matches = matching.match_arms(arms, models, "parameters")
+    matches = budgeting.match_arms(arms, models, "parameters")
     assert (matches[0], matches[2]) == (Match((), 0.0), Match(("model.d_ff=512",), 0.0))
-    assert matching.apply_match(arms[0], matches[0]) is arms[0].loaded
-    matched = matching.apply_match(arms[2], matches[2])
+    assert budgeting.apply_match(arms[0], matches[0]) is arms[0].loaded
+    matched = budgeting.apply_match(arms[2], matches[2])
     assert (matched.recipe.model.d_ff, matched.origins["model.d_ff"]) == (512, "match")
     arms, models = arms_of("model.d_model=64,128", "train.batch_sequences=4,8")
-    first, second, third, _ = matching.match_arms(arms, models, "flops", steps=1000)
+    first, second, third, _ = budgeting.match_arms(arms, models, "flops", steps=1000)
     assert (first, second) == (Match((), 0.0), Match(("train.steps=500",), 0.0))
     per_token = [flops_per_token(model, 128) for model in models]
     steps = round(1000 * per_token[0] / per_token[2])
     assert third.overrides == (f"train.steps={steps}",)
-    assert matching.apply_match(arms[1], second).recipe.train.minutes is None
+    assert budgeting.apply_match(arms[1], second).recipe.train.minutes is None
     arms, models = arms_of("model.ffn=relu,swiglu")
-    timed = matching.match_arms(arms, models, "time", steps=1000, step_seconds=[0.2, 0.25])
+    timed = budgeting.match_arms(arms, models, "time", steps=1000, step_seconds=[0.2, 0.25])
     assert timed == [Match((), 0.0), Match(("train.steps=800",), 0.0)]
-    assert matching.match_arms(arms, models, "flops") == [None, None]
-    assert matching.match_arms(arms, models, "time", steps=9) == [None, None]
-    assert matching.apply_match(arms[1], None) is arms[1].loaded
-    _, match = matching.match_arms(arms, models, "time", steps=10, step_seconds=[2.0, 3.0])
+    assert budgeting.match_arms(arms, models, "flops") == [None, None]
+    assert budgeting.match_arms(arms, models, "time", steps=9) == [None, None]
+    assert budgeting.apply_match(arms[1], None) is arms[1].loaded
+    _, match = budgeting.match_arms(arms, models, "time", steps=10, step_seconds=[2.0, 3.0])
     assert match == Match(("train.steps=7",), pytest.approx(1 / 20))
-    _, match = matching.match_arms(arms, models, "time", steps=900, step_seconds=[2.0, 2.0])
+    _, match = budgeting.match_arms(arms, models, "time", steps=900, step_seconds=[2.0, 2.0])
     assert match == Match(("train.steps=900",), 0.0)
     study = load_study("macaron-translation", scale="paper")
     recipes = [arm.loaded.recipe.model for arm in study.arms]
     models = [resolve_model(each, vocab_size=9000, context=64) for each in recipes]
     sizes = [count_parameters(model).total for model in models]
-    matches = matching.match_arms(study.arms, models, "none")
+    matches = budgeting.match_arms(study.arms, models, "none")
     for place in (0, 2, 4):
         # 3 d_model more in each of 12 layers.
         more = 36 * models[place].d_model
@@ -325,8 +334,8 @@ def test_arms_are_matched_by_parameters_operations_or_time_to_their_controls():
 def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
     arms, models = arms_of(vary)
     with pytest.raises(ConfigError, match=message):
-        matching.match_arms(arms, models, rule, steps=100)
-    assert matching.match_arms(arms, models, "none")[0] == Match((), 0.0)
+        budgeting.match_arms(arms, models, rule, steps=100)
+    assert budgeting.match_arms(arms, models, "none")[0] == Match((), 0.0)
 
 
 class Known(Measures):
@@ -360,16 +369,16 @@ def settled_arms(*texts: str, vary: str = "model.block=transformer,macaron") -> 
 
 
 def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
-    for each in matching.match_budgets(settled_arms("train.minutes=3"), "parameters", MEASURES):
+    for each in budgeting.match_budgets(settled_arms("train.minutes=3"), "parameters", MEASURES):
         train = each.loaded.recipe.train
         assert (train.steps, train.minutes) == (301, None)
         assert (each.settled["train.precision"], each.settled["train.threads"]) == ("bfloat16", 2)
     fixed = settled_arms("train.steps=300", "train.precision=float32", "train.threads=1")
-    baseline, macaron = matching.match_budgets(fixed, "parameters", MEASURES)
+    baseline, macaron = budgeting.match_budgets(fixed, "parameters", MEASURES)
     assert (baseline.matched, baseline.settled) == ((), {})
     width = macaron.loaded.recipe.model.d_ff
     assert (macaron.matched, macaron.settled) == ((f"model.d_ff={width}",), {"model.d_ff": width})
-    _, longer = matching.match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
+    _, longer = budgeting.match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
     assert longer.loaded.recipe.train.steps == 13
     briefly = Known(evaluate_steps=151, evaluate_tokens=999)
     arms = settled_arms("train.minutes=3", vary="train.batch_sequences=16,7")
@@ -378,7 +387,7 @@ def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
         (MEASURES, [(301, None, None), (longer, None, None)]),
         (briefly, [(301, 151, 999), (longer, longer // 2, 999)]),
     ):
-        budgets = matching.match_budgets(arms, "none", measures)
+        budgets = budgeting.match_budgets(arms, "none", measures)
         trains = [each.loaded.recipe.train for each in budgets]
         found = [(each.steps, each.evaluate_steps, each.evaluate_tokens) for each in trains]
         assert found == expected
@@ -386,7 +395,7 @@ def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
 
 def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
     def steps_of(length: str, measures: Measures) -> int:
-        _, macaron = matching.match_budgets(settled_arms(length), "time", measures)
+        _, macaron = budgeting.match_budgets(settled_arms(length), "time", measures)
         return macaron.loaded.recipe.train.steps
 
     assert steps_of("train.minutes=3", MEASURES) == round(301 * 0.2 / 0.25)
@@ -416,7 +425,7 @@ def test_an_excess_is_a_share_of_what_the_other_takes_worked_out_by_hand_or_unkn
         assert Budget(10, one).excess_over(Budget(10, other)) == Excess(0.0, None, None)
     budget = ArmBudget("b", "a", Excess(0.1, None), Excess(0.1, -0.2, 0.3))
     kept = json.dumps(budget.to_json())
-    assert matching.read_budget("b", json.loads(kept)) == budget
+    assert budgeting.read_budget("b", json.loads(kept)) == budget
     first, second = planned_budgets(vary="train.steps=100,200")
     assert first == ArmBudget("steps=100", None)
     assert second == ArmBudget("steps=200", "steps=100", Excess(0.0, 1.0))

@@ -28,14 +28,13 @@ from sublayer.statistics.looks import fixed
 from sublayer.study import arms as of_arms
 from sublayer.study import runner
 from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage, Trial
-from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import results_of_folder, trained_operations
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores
+from sublayer.study.cost_plan import StagePlan, make_plan, plan_stages, with_stages
 from sublayer.study.definition import Study, load_study
 from sublayer.study.evidence import StudyJudge, arm_scores
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.runs import RunFinder, StageRuns, failed_runs, finder_of_chain
-from sublayer.study.stage_plan import StagePlan, plan_stages, with_stages
 from sublayer.study.stage_recipes import ChainPlan, stage_key
 from sublayer.tasks.scoring import score
 from tests.breadth import rows

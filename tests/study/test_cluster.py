@@ -19,7 +19,7 @@ from sublayer.evaluation.items import ITEMS
 from sublayer.files.checkpoints import RECORD
 from sublayer.files.storage import held
 from sublayer.runs.session import prepare_data
-from sublayer.study.budget.expected import PROGRAM_BYTES
+from sublayer.study.budget import PROGRAM_BYTES
 from sublayer.study.jobs import backends
 from sublayer.study.jobs import worker as of_worker
 from sublayer.study.jobs.backends import Cluster, Needs, SchedulerError, parse_place

@@ -18,12 +18,11 @@ from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.study import arms as of_arms
 from sublayer.study import columns as of_columns
 from sublayer.study.arms import Trial, choose_trial, expand
-from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import edges
+from sublayer.study.cost_plan import make_plan, plan_stages
 from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
 from sublayer.study.question import Question, Scoring
 from sublayer.study.runner import check_study
-from sublayer.study.stage_plan import plan_stages
 from sublayer.study.stage_recipes import StagePart, StageRecipes
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import points, signed_points

@@ -19,9 +19,9 @@ from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
 from sublayer.evaluation.items import ITEMS
 from sublayer.runs.session import prepare_data
+from sublayer.study import budget
 from sublayer.study.arms import expand
-from sublayer.study.budget import match
-from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
+from sublayer.study.budget import PROGRAM_BYTES, size_arm
 from sublayer.study.definition import Options, Study, ask
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
@@ -90,11 +90,11 @@ def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message)
 
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
 def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
-    monkeypatch.setattr(match, "cores", lambda: 7)
-    assert match.shared_threads(jobs) == threads
+    monkeypatch.setattr(budget, "cores", lambda: 7)
+    assert budget.shared_threads(jobs) == threads
     given = (["train.steps=5"], ["train.steps=5", "train.threads=9"])
     arms = [expand(load_recipe("gpt", each), [FFN])[0] for each in given]
-    shared = match.share_threads(arms, jobs)
+    shared = budget.share_threads(arms, jobs)
     assert [arm.loaded.recipe.train.threads for arm in shared] == [threads, 9]
 
 

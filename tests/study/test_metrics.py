@@ -22,7 +22,6 @@ from sublayer.objective.masked import Scoring, encoder_scores
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import Place, prepare_data, resolve
 from sublayer.study.arms import PRETRAINING
-from sublayer.study.budget.measure import train_step
 from sublayer.study.collect import list_caveats, list_text_caveats
 from sublayer.study.columns import study_metrics
 from sublayer.study.definition import Options, load_study
@@ -30,6 +29,7 @@ from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.runner import run_study
 from sublayer.study.runs import StageRuns
+from sublayer.study.step_time import train_step
 from sublayer.training.world import World
 from tests.made import PAIR, TEXT, TRAVERSAL
 from tests.study.studies import WORDS, compared, settings_of

@@ -15,7 +15,7 @@ import torch
 
 from sublayer.errors import ConfigError
 from sublayer.files.storage import LOCK, held
-from sublayer.study.budget import expected
+from sublayer.study import budget
 from sublayer.system import machine, memory
 from sublayer.system.memory import cores, free_memory, total_memory
 from sublayer.system.processes import check_launch, is_first_launched, meeting_place, n_launched
@@ -23,7 +23,7 @@ from tests.waiting import waits_until
 
 
 def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
-    files = [(machine, "_CPUINFO"), (expected, "_CPUINFO"), (memory, "_MEMINFO")]
+    files = [(machine, "_CPUINFO"), (budget, "_CPUINFO"), (memory, "_MEMINFO")]
     for module, name in (*files, (machine, "_STATUS"), (machine, "_CLEAR")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
     monkeypatch.setattr(memory, "_GROUPS", ())
@@ -36,9 +36,9 @@ def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
         memory.keep_freed_memory()
         memory.return_freed_memory()
     assert peak.bytes is None
-    assert not expected.find_resources("cpu").has_fast_bfloat16
+    assert not budget.find_resources("cpu").has_fast_bfloat16
     monkeypatch.delattr(os, "sysconf_names")
-    assert expected.find_resources("cpu").memory_bytes is None
+    assert budget.find_resources("cpu").memory_bytes is None
 
 
 def test_a_device_is_chosen_for_every_process(monkeypatch):

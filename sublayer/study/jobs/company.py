@@ -17,7 +17,7 @@ from sublayer.errors import ConfigError
 from sublayer.system.processes import at_end_of_input, python_command
 
 if TYPE_CHECKING:
-    from sublayer.study.budget.expected import Sized
+    from sublayer.study.budget import Sized
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def main() -> int:
     import torch
 
     from sublayer.config.recipe import Recipe
-    from sublayer.study.budget.measure import train_step, with_precision
+    from sublayer.study.step_time import train_step, with_precision
 
     device = torch.device(measured["device"])
     recipe = Recipe.model_validate_json(measured["recipe"])

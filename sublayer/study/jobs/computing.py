@@ -15,8 +15,7 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.files.cache_folder import cache_folder
 from sublayer.model.estimates import FLOAT32_BYTES
 from sublayer.study.arms import Arm
-from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, find_resources
-from sublayer.study.budget.match import shared_threads
+from sublayer.study.budget import PROGRAM_BYTES, Resources, find_resources, shared_threads
 from sublayer.study.jobs.backends import (
     CLUSTERS,
     Cluster,

@@ -17,7 +17,7 @@ from sublayer.config.resolve import (
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.transformer import build, compose
 from sublayer.objective.base import family_of
-from sublayer.study.budget.expected import (
+from sublayer.study.budget import (
     Resources,
     Sized,
     StepTime,

@@ -1,1 +1,0 @@
-"""Costs of arms, and the matching of their budgets."""
