@@ -26,7 +26,7 @@ from sublayer.model.model_folder import load_weights, read_config
 from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose
 from sublayer.system.machine import check_device
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.text_model import TextModel
 

@@ -19,8 +19,8 @@ import torch
 
 from sublayer.cli.main import main
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.system import stages
-from sublayer.system.stages import HeardStages, say_nothing
+from sublayer.system import terminal
+from sublayer.system.terminal import HeardStages, say_nothing
 from tests.breadth import TRIES_ALL
 from tests.commands.results import Result
 from tests.made import Workshop
@@ -49,7 +49,7 @@ def _checked_shapes():
 def _untimed_stages():
     """Leave out the lines of stages, which are there or not as the machine is slow or quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "_choose", lambda: HeardStages(say_nothing, stages.print_line))
+        patch.setattr(terminal, "_choose", lambda: HeardStages(say_nothing, terminal.print_line))
         yield
 
 

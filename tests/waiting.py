@@ -3,7 +3,7 @@
 import threading
 
 from sublayer.files.storage import held
-from sublayer.system.stages import HeardStages, shown_by
+from sublayer.system.terminal import HeardStages, shown_by
 
 
 def waits_until(folder, line, waits, meanwhile):

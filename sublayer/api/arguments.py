@@ -25,7 +25,7 @@ from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.options import Argument, Option, PathText
-from sublayer.system.stages import note, stage
+from sublayer.system.terminal import note, stage
 from sublayer.text_model import TextModel
 from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
 

@@ -17,8 +17,7 @@ from sublayer.api.results import Result, draw_curves, figure, html_table, page, 
 from sublayer.errors import SublayerError
 from sublayer.options import Option, PathText, checked
 from sublayer.plot import look
-from sublayer.system.stages import note, stage
-from sublayer.system.terminal import searchable
+from sublayer.system.terminal import note, searchable, stage
 from sublayer.values import as_json_values
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from sublayer.files.storage import as_typed, expanded
 from sublayer.nearest import nearest_hint
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.processes import is_first_launched
-from sublayer.system.stages import note, stage
+from sublayer.system.terminal import note, stage
 from sublayer.tasks.own_table import SUFFIXES, columns_of, find_table, table_of
 from sublayer.tasks.records import missing_column, named, suffix_of
 from sublayer.tasks.registry import TASKS

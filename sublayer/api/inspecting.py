@@ -13,8 +13,7 @@ from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.storage import as_typed, resolved
 from sublayer.options import Option, PathText, checked
-from sublayer.system.stages import stage
-from sublayer.system.terminal import paragraph, terminal_width
+from sublayer.system.terminal import paragraph, stage, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sublayer.counts import count
 from sublayer.errors import ConfigError, check_rules
 from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
 from sublayer.options import Option, PathText, checked
-from sublayer.system.stages import note, stage
+from sublayer.system.terminal import note, stage
 
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks

@@ -29,8 +29,7 @@ from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.plot import look
 from sublayer.system.processes import is_first_launched
-from sublayer.system.stages import note, stage
-from sublayer.system.terminal import hanging, searchable
+from sublayer.system.terminal import hanging, note, searchable, stage
 from sublayer.text_model import TextModel
 from sublayer.values import as_json_values
 

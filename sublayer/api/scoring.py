@@ -22,8 +22,7 @@ from sublayer.config.table import LONGEST_WINDOW, MOST_ROWS
 from sublayer.errors import ConfigError
 from sublayer.numbers import DASH, format_plain
 from sublayer.options import Option, PathText, checked
-from sublayer.system.stages import stage
-from sublayer.system.terminal import noted, paragraph, terminal_width
+from sublayer.system.terminal import noted, paragraph, stage, terminal_width
 from sublayer.tables import table
 from sublayer.tasks.probes import PROBES, Settings, check_names
 

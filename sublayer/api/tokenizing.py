@@ -13,7 +13,7 @@ from sublayer.config.table import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.options import Argument, Option, PathText, checked
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.tables import table
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from sublayer.counts import count, with_article
 from sublayer.errors import ConfigError, check_rules
 from sublayer.options import Option, PathText, checked
 from sublayer.system.memory import keep_freed_memory
-from sublayer.system.stages import display, note, stage
+from sublayer.system.terminal import display, note, stage
 from sublayer.tables import table
 from sublayer.text_model import TextModel
 from sublayer.values import given_lines

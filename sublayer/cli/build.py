@@ -29,8 +29,7 @@ from sublayer.options import (
     signature_of,
 )
 from sublayer.system.processes import is_first_launched, n_launched
-from sublayer.system.stages import display, note
-from sublayer.system.terminal import Stream, searchable
+from sublayer.system.terminal import Stream, display, note, searchable
 from sublayer.values import as_json_values
 
 _METAVARS = {int: "N", float: "X", PathText: "PATH", str: "TEXT"}

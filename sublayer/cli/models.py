@@ -13,7 +13,7 @@ from sublayer.files.lines import text_lines
 from sublayer.files.storage import as_typed, check_free, expanded, new_file
 from sublayer.options import Argument, Option
 from sublayer.system.processes import is_first_launched
-from sublayer.system.stages import display, note, stage
+from sublayer.system.terminal import display, note, stage
 from sublayer.tasks.own_table import SUFFIXES
 from sublayer.tasks.records import suffix_of
 

@@ -27,7 +27,7 @@ from sublayer.files.storage import as_typed, describe_absence, new_file
 from sublayer.options import Argument, Option
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.processes import n_launched
-from sublayer.system.stages import display, note, stage
+from sublayer.system.terminal import display, note, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (
     AnswerColumns,

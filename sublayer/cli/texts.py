@@ -8,7 +8,7 @@ from sublayer.api import tokenizing, writing
 from sublayer.cli.build import CommandResult, Json, client_of, print_result, write_result
 from sublayer.counts import count, enumerate_names
 from sublayer.errors import DataError, Interrupted
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 if TYPE_CHECKING:
     from sublayer.decode.gaps import Completion

@@ -33,7 +33,7 @@ from sublayer.files.cache_folder import content_key, corpus_folders, replacing
 from sublayer.files.lines import PACKED, decoded, read_lines
 from sublayer.files.parsing import read_json
 from sublayer.files.storage import expanded
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.tasks.records import (
     Record,
     read_parquet,

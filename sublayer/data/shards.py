@@ -59,7 +59,7 @@ from sublayer.files.lines import FileText, blocks_of, changed
 from sublayer.files.storage import is_held, write_file
 from sublayer.system.memory import cores
 from sublayer.system.processes import python_command
-from sublayer.system.stages import display, format_seconds, note
+from sublayer.system.terminal import display, format_seconds, note
 
 VERSION = 1
 """Version of the format: increased whenever equal content would be stored differently."""

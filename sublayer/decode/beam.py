@@ -37,7 +37,7 @@ from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache, cache_bytes
 from sublayer.model.transformer import Decoder, EncoderDecoder, Transformer
 from sublayer.system.memory import check_memory
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.text_model import TextModel
 
 LengthRule = Literal["fairseq", "gnmt"]

@@ -28,7 +28,7 @@ from sublayer.errors import ConfigError
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.text_model import TextModel
 
 _BEFORE = ("\U000f0000".encode(), b".", b"0")

@@ -19,7 +19,7 @@ from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pays, recor
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import Decoder, Lstm
-from sublayer.system.stages import display, stage
+from sublayer.system.terminal import display, stage
 from sublayer.text_model import TextModel
 
 Window = Literal["exact", "rolling"]

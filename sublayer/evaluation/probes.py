@@ -25,7 +25,7 @@ from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, evaluating
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.tasks.probes import (
     PROBES,
     Nats,

@@ -18,7 +18,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.arrays import TokenIds
 from sublayer.model.context import Layout
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.text_model import TextModel
 from sublayer.values import given_lines
 

@@ -16,7 +16,7 @@ from platformdirs import user_cache_path
 
 from sublayer.errors import DataError
 from sublayer.files.storage import expanded, held, new_file, remove_abandoned, resolved, sha256_of
-from sublayer.system.stages import display, note, stage
+from sublayer.system.terminal import display, note, stage
 
 Read = TypeVar("Read")
 _LARGE_BYTES = 64 << 20

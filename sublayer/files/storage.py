@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sublayer.errors import ConfigError, FolderHeld, SublayerError
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer

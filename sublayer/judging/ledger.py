@@ -37,7 +37,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import is_at, open_regular, try_lock
 from sublayer.statistics.difference import Difference
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 
 VERSION = 1
 ERROR = 0.05

@@ -68,8 +68,7 @@ from sublayer.objective.base import (
     own_objective,
 )
 from sublayer.system.memory import keep_freed_memory
-from sublayer.system.stages import note
-from sublayer.system.terminal import terminal_width
+from sublayer.system.terminal import note, terminal_width
 from sublayer.tables import table
 from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel

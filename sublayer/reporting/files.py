@@ -29,7 +29,7 @@ from sublayer.study.inspection import layers_to_json
 from sublayer.study.plan_file import PLAN
 from sublayer.study.results import REPORT, RESULTS, ArmResult, Results
 from sublayer.study.runner import run_study
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 
 _HEADING = '<h1 id="verdict">'
 """The mark of a comparison's report, whichever command wrote it."""

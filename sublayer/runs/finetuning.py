@@ -36,7 +36,7 @@ from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.system.machine import choose_device
 from sublayer.system.processes import is_first_launched
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
 from sublayer.tasks.submissions import (
     SUBMITTED,

@@ -45,7 +45,7 @@ from sublayer.files.storage import (
     write_file,
 )
 from sublayer.system.processes import is_first_launched, is_launched, n_launched
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"
 ENSEMBLE = "ensemble.json"

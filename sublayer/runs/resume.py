@@ -51,7 +51,7 @@ from sublayer.files.parsing import (
 from sublayer.files.storage import as_typed, expanded, write_file
 from sublayer.objective.base import family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
-from sublayer.system.stages import Say
+from sublayer.system.terminal import Say
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
 from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.warm_start import StartModel

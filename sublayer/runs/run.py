@@ -60,7 +60,7 @@ from sublayer.runs.session import (
     resolve_run,
 )
 from sublayer.system.machine import PeakMemory, choose_device, describe_machine
-from sublayer.system.stages import format_seconds, say_nothing, stage
+from sublayer.system.terminal import format_seconds, say_nothing, stage
 from sublayer.tasks.registry import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import Progress, ShownProgress, SilentProgress

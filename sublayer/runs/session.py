@@ -42,7 +42,7 @@ from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
 from sublayer.objective.base import Scores, family_of
 from sublayer.system.memory import allocate_for_training, cores
-from sublayer.system.stages import Say, say_nothing, stage
+from sublayer.system.terminal import Say, say_nothing, stage
 from sublayer.text_model import TextModel
 from sublayer.training.speed import Pace, fastest_precision, keep, median_step, recall, timed
 from sublayer.training.step import TrainStep, begins_divided

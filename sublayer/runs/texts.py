@@ -8,7 +8,7 @@ from sublayer.config.data import HUB, INTRINSIC, DataConfig, DocumentRule, Sente
 from sublayer.config.load import read_run_recipe
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.checkpoints import read_record
-from sublayer.system.stages import display, note, stage
+from sublayer.system.terminal import display, note, stage
 from sublayer.text_model import TextModel
 
 if TYPE_CHECKING:

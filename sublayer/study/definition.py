@@ -56,7 +56,7 @@ from sublayer.study.study_file import (
     read_study_file,
     split_settings,
 )
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 PAPER = "paper"

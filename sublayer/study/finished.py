@@ -34,7 +34,7 @@ from sublayer.study.folder import is_free
 from sublayer.study.jobs.run import TEST, Outcome, read_test, score_run
 from sublayer.study.results import Results, Sealing
 from sublayer.study.runs import StageRuns
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 
 @dataclass(frozen=True)

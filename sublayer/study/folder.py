@@ -36,7 +36,7 @@ from sublayer.study.plan_file import (
     differing_parts,
     seal_hash,
 )
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.training.warm_start import StartModel
 
 

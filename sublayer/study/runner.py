@@ -52,7 +52,7 @@ from sublayer.study.study_file import DEVIATION
 from sublayer.system.machine import choose_device
 from sublayer.system.memory import format_bytes
 from sublayer.system.processes import n_launched
-from sublayer.system.stages import format_seconds, note, stage
+from sublayer.system.terminal import format_seconds, note, stage
 from sublayer.tasks.registry import TASKS, locate_files
 from sublayer.training.world import World
 

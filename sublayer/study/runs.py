@@ -38,7 +38,7 @@ from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outco
 from sublayer.study.plan_file import PLAN, StudyPlan
 from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.study.stage_recipes import ChainPlan, StageRecipes
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 Key = tuple[str, str]
 """An arm and a stage."""

@@ -48,7 +48,7 @@ from sublayer.study.arms import (
 )
 from sublayer.study.budget import Measures
 from sublayer.study.plan_file import StudyPlan
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import wording_of
 

@@ -34,7 +34,7 @@ from sublayer.suite.measures import (
 )
 from sublayer.system.machine import describe_machine
 from sublayer.system.memory import lacks_memory
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.training.world import join_world
 
 _BASELINES = {

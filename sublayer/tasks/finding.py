@@ -18,7 +18,7 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import Download, cache_folder
 from sublayer.files.lines import PACKED_TABLES, archived_name
 from sublayer.files.storage import new_folder, remove_abandoned
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 
 _SPLITS = {
     "train": "train", "training": "train", "test": "test", "testing": "test",

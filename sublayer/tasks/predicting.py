@@ -17,7 +17,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import PACKED_TABLES, parquet_file
 from sublayer.files.storage import as_typed, describe_absence, expanded
 from sublayer.system.extras import extra_module
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.tasks.finding import unpacked_name
 from sublayer.tasks.own_table import read_own
 from sublayer.tasks.published import ReadSplit, is_blank

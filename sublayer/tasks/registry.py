@@ -11,7 +11,7 @@ from pydantic import Field
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.parsing import check_typed
 from sublayer.files.storage import expanded
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.own_table import table_of
 from sublayer.tasks.published import Found, Published, ReadSplit

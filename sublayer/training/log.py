@@ -17,7 +17,7 @@ from sublayer.errors import DataError
 from sublayer.files.checkpoints import aside
 from sublayer.files.parsing import Count, Number, Typed, check_typed, parse_json
 from sublayer.files.storage import open_file, write_file
-from sublayer.system.stages import Clock, TimedStage, display, format_seconds, note
+from sublayer.system.terminal import Clock, TimedStage, display, format_seconds, note
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"

@@ -19,7 +19,7 @@ from sublayer.files.checkpoints import PACE, Lengthening
 from sublayer.system.machine import wait_for
 from sublayer.system.memory import release_freed_memory
 from sublayer.system.signals import GracefulStop
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import MetricsLog, Progress, Status
 from sublayer.training.step import TrainStep

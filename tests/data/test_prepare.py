@@ -34,7 +34,7 @@ from sublayer.data.text.ranges import DocumentRange
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import Download, lock_of
-from sublayer.system.stages import HeardStages, shown_by
+from sublayer.system.terminal import HeardStages, shown_by
 from tests.data.releases import FILES, write_archive, write_release, write_zip
 from tests.data.test_text import parquet
 from tests.waiting import waits_until

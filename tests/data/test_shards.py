@@ -32,7 +32,7 @@ from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import DataError
 from sublayer.files.arrays import FooterFile
 from sublayer.files.cache_folder import file_digest
-from sublayer.system.stages import HeardStages, shown_by
+from sublayer.system.terminal import HeardStages, shown_by
 from tests.data.releases import write_release
 
 BYTES = ByteTokenizer()

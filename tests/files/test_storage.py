@@ -30,7 +30,7 @@ from sublayer.files.storage import (
     temporary_path,
     write_file,
 )
-from sublayer.system.stages import HeardStages, say_nothing, shown_by
+from sublayer.system.terminal import HeardStages, say_nothing, shown_by
 from tests.data.releases import write_release, write_zip
 
 CONTENT = b"published text\n" * 1000

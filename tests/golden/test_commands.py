@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sublayer.system.stages import PlainStages
+from sublayer.system.terminal import PlainStages
 from tests.golden.core import compare, compare_text, expect_names
 from tests.golden.inputs import write_faulty, write_inputs
 from tests.golden.refusals import REFUSED

@@ -17,13 +17,20 @@ from unittest.mock import Mock
 import pytest
 from rich.cells import cell_len
 
-from sublayer.system import signals, stages
-from sublayer.system.stages import LiveStages, PlainStages, display, stage
-from sublayer.system.terminal import OutputLost, Stream, lasting_streams
+from sublayer.system import signals, terminal
+from sublayer.system.terminal import (
+    LiveStages,
+    OutputLost,
+    PlainStages,
+    Stream,
+    display,
+    lasting_streams,
+    stage,
+)
 from tests.breadth import rows
 from tests.stopping import stopped_at
 
-CHOOSE = stages._choose  # replaced in all other tests
+CHOOSE = terminal._choose  # replaced in all other tests
 STATES = ["closed", "full"] if Path("/dev/full").exists() else ["closed"]
 LOST = "error: the result cannot be printed: standard output is {}"
 # What the shell makes of each: standard output alone, standard error alone, both.
@@ -132,10 +139,10 @@ def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch
 
 def test_stages_are_left_where_they_fail_and_heard_elsewhere():
     heard, notes = [], []
-    with stages.shown_by(stages.HeardStages(heard.append, notes.append)):
+    with terminal.shown_by(terminal.HeardStages(heard.append, notes.append)):
         with pytest.raises(KeyError), stage("reading"), stage("sorting"):
-            raise KeyError(stages.note("it is long"))
-        assert display() is not stages._own and display().is_idle
+            raise KeyError(terminal.note("it is long"))
+        assert display() is not terminal._own and display().is_idle
     assert heard == ["reading", "sorting", "reading", ""] and notes == ["it is long"]
 
 
@@ -145,7 +152,7 @@ def test_a_thread_moves_the_line_and_ends_with_the_stage(is_live, monkeypatch):
     kind, name = (LiveStages, "_draw") if is_live else (PlainStages, "tick")
     monkeypatch.setattr(kind, name, lambda shown: drawn.set())
     shown = kind(io.StringIO() if is_live else print)
-    with stages.shown_by(shown), stage("reading"):
+    with terminal.shown_by(shown), stage("reading"):
         drawn.clear()
         assert drawn.wait(60)
         (thread,) = set(threading.enumerate()) - before
@@ -155,7 +162,7 @@ def test_a_thread_moves_the_line_and_ends_with_the_stage(is_live, monkeypatch):
 
 def test_a_terminal_is_recognized_and_a_dumb_one_is_not(monkeypatch):
     leader, follower = pty.openpty()
-    monkeypatch.setattr(stages, "_choose", CHOOSE)
+    monkeypatch.setattr(terminal, "_choose", CHOOSE)
     with os.fdopen(follower, "w") as stream, os.fdopen(leader, "rb", buffering=0) as screen:
         monkeypatch.setattr("sys.stderr", stream)
         monkeypatch.setenv("TERM", "xterm")
@@ -165,9 +172,9 @@ def test_a_terminal_is_recognized_and_a_dumb_one_is_not(monkeypatch):
             while b"reading" not in drawn:
                 drawn += screen.read(1000)
         monkeypatch.setenv("TERM", "dumb")
-        monkeypatch.setattr(stages, "_own", None)
+        monkeypatch.setattr(terminal, "_own", None)
         assert isinstance(display(), PlainStages)
-    monkeypatch.setattr(stages, "_own", None)
+    monkeypatch.setattr(terminal, "_own", None)
 
 
 def ran(words, cwd):

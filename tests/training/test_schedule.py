@@ -18,7 +18,7 @@ from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.runs.session import resolve
-from sublayer.system.stages import PlainStages, shown_by
+from sublayer.system.terminal import PlainStages, shown_by
 from sublayer.training import speed
 from sublayer.training.log import METRICS, MetricsLog, ShownProgress, Status, cut_back, read_metrics
 from sublayer.training.loop import has_changed

@@ -50,7 +50,7 @@ from sublayer.data.tokenizers.subword import (
 from sublayer.data.tokenizers.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json, read_json_object
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 

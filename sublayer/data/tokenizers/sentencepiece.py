@@ -47,7 +47,7 @@ from sublayer.data.tokenizers.settings import (
 )
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 
 def open_model(model: bytes, name: str = "the file") -> Any:

@@ -41,7 +41,7 @@ from sublayer.data.tokenizers.word_bpe import END as WORD_END
 from sublayer.data.tokenizers.word_bpe import alphabet_of, count_merges, train_merges
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 
 _BATCH_CHARACTERS = 64 << 10
 _SEARCHED_BYTES = 64 << 10

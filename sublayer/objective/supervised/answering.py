@@ -39,7 +39,7 @@ from sublayer.objective.supervised.heads import (
 )
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing, write_part
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.tasks.predicting import (
     UNANSWERED,
     AskedRow,

@@ -41,7 +41,7 @@ from sublayer.objective.supervised.scores import (
     report_split,
     trained_examples,
 )
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.tasks.own_table import table_of
 from sublayer.tasks.published import ReadSplit
 from sublayer.tasks.records import named

@@ -25,7 +25,7 @@ from sublayer.objective.supervised.heads import (
     recipe_rule,
 )
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.tables import table
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.metrics import METRICS

@@ -27,7 +27,7 @@ from sublayer.study.jobs.loop import InTurn, JobLoop
 from sublayer.study.jobs.run import Job, RunAll
 from sublayer.system.machine import check_device, choose_device
 from sublayer.system.memory import cores, format_bytes, total_memory
-from sublayer.system.stages import note
+from sublayer.system.terminal import note
 from sublayer.training.warm_start import StartModel
 
 _HEADROOM = 1.25

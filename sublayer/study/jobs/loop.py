@@ -24,10 +24,12 @@ from sublayer.study.jobs.backends import Backend, Needs, SchedulerError
 from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
 from sublayer.study.jobs.run import Job, Outcome, finish_run
 from sublayer.system.signals import GracefulStop
-from sublayer.system.stages import (
+from sublayer.system.terminal import (
     HeardStages,
     console_of,
     format_seconds,
+    is_live,
+    lasting_stderr,
     live_lines,
     print_line,
     print_wrapped,
@@ -35,7 +37,6 @@ from sublayer.system.stages import (
     shown_by,
     start_ticking,
 )
-from sublayer.system.terminal import is_live, lasting_stderr
 from sublayer.training.log import Progress, SilentProgress, Status
 
 if TYPE_CHECKING:

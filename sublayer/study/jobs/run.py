@@ -40,7 +40,7 @@ from sublayer.study.inspection import inspect_run, read_layers
 from sublayer.study.jobs.files import JobSpec
 from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
-from sublayer.system.stages import stage
+from sublayer.system.terminal import stage
 from sublayer.training.log import Progress
 from sublayer.training.warm_start import StartModel
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sublayer.files.storage import is_held
 from sublayer.system.processes import at_end_of_input, forked_argument
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
-from sublayer.system.stages import HeardStages, shown_by, stage
+from sublayer.system.terminal import HeardStages, shown_by, stage
 from sublayer.training.log import Progress, Status
 
 if TYPE_CHECKING:
