@@ -15,8 +15,8 @@ from typing import Any
 from sublayer.api.recipes import FieldRow, field_rows
 from sublayer.cli import main as cli
 from sublayer.config.recipe import TABLES
-from sublayer.counts import count
 from sublayer.estimate.cluster import DEVICES
+from sublayer.numbers import count
 from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import SUITES
 

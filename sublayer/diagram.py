@@ -28,7 +28,7 @@ from sublayer.config.stacks import (
     shares,
     stacks,
 )
-from sublayer.counts import count
+from sublayer.numbers import count
 from sublayer.plot import palette
 
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]

@@ -1,4 +1,8 @@
-"""Errors, one class per remedy."""
+"""Errors, one class per remedy; the nearest valid word; optional libraries."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 
 class SublayerError(Exception):
@@ -70,3 +74,44 @@ def one_line(text: str) -> str:
             escaped = character.encode("unicode_escape").decode()
             characters.append(escaped)
     return "".join(characters)
+
+
+LONGEST_WORD = 80
+"""Characters of the longest compared word; a longer one is slow to compare, and no typo."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that the word probably means, if any is near.
+
+    Near is a ratio of difflib's of at least 0.6 where the word is a part of the choice or has the
+    same letters, and of 0.65 where both begin alike: ``width`` is no slip for ``watch``.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    if len(word) > LONGEST_WORD:
+        return None
+    for choice in get_close_matches(word, list(choices), n=5, cutoff=0.6):
+        typed, meant = word.lower(), choice.lower()
+        is_part = len(typed) > 3 and typed in meant
+        if is_part or sorted(typed) == sorted(meant):
+            return choice
+        if typed[:1] == meant[:1] and SequenceMatcher(None, meant, typed).ratio() >= 0.65:
+            return choice
+    return None
+
+
+def nearest_hint(word: str, choices: Iterable[str]) -> str:
+    """Format the probable choice for the end of a message; empty for none."""
+    near = nearest(word, choices)
+    return f": did you mean {near}?" if near else ""
+
+
+def extra_module(name: str, what: str, extra: str = "data") -> Any:
+    """Import an optional library; raise DataError where it is missing.
+
+    ``what`` needs it; ``extra`` installs it.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise DataError(f"{what} need {error.name}: pip install 'sublayer[{extra}]'") from error

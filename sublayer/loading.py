@@ -8,7 +8,6 @@ from torch import Tensor
 
 from sublayer.config.load import check_model_path, read_run_recipe
 from sublayer.config.recipe import ResolvedModel
-from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
@@ -25,6 +24,7 @@ from sublayer.files.storage import describe_absence
 from sublayer.model.model_folder import load_weights, read_config
 from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose
+from sublayer.numbers import count
 from sublayer.system.machine import check_device
 from sublayer.system.terminal import stage
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec

@@ -86,7 +86,7 @@ ROWS = {
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
-        ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
+        ("errors.extra_module", None, ("no_such", "this"), "no_such"),
         ("tasks.finding.Release._fetch", b"", (Having(files=()), BELOW), "cannot write"),
         (partial(train_pieces, vocab_size=9), None, (map(failing(DataError("2")), [1]),), "2"),
         ("tasks.finding.entries", b"", (AT,), "cannot be read"),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublayer.counts import count
 from sublayer.errors import DataError
+from sublayer.numbers import count
 from sublayer.plot import INK, N_COLOURS, file_svg, look, page_svg, palette
 from sublayer.tables import table
 

@@ -21,9 +21,9 @@ from sublayer.config.table import (
     MOST_SEEDS,
     WIDEST_BEAM,
 )
-from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.numbers import count
 from sublayer.options import Argument, Option, PathText
 from sublayer.system.terminal import note, stage
 from sublayer.text_model import TextModel

@@ -15,10 +15,9 @@ from sublayer.api.results import Result
 from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT, load_finetune, preset_names
 from sublayer.config.layers import Unset, as_setting, override_layer
-from sublayer.counts import count
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, nearest_hint
 from sublayer.files.storage import as_typed, expanded
-from sublayer.nearest import nearest_hint
+from sublayer.numbers import count
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import note, stage

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 from sublayer.api.arguments import Device, as_path, starting
 from sublayer.api.results import Found, check_new, write_plot
 from sublayer.config.table import MOST_LAYERS, MOST_ROWS
-from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.storage import as_typed, resolved
+from sublayer.numbers import count
 from sublayer.options import Option, PathText, checked
 from sublayer.system.terminal import paragraph, stage, terminal_width
 from sublayer.tables import table

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from sublayer.api.arguments import Overrides, StudyOptions, as_sources, study_options
 from sublayer.api.results import Found, html_table, page, prose
-from sublayer.counts import count
 from sublayer.errors import ConfigError, check_rules
 from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
+from sublayer.numbers import count
 from sublayer.options import Option, PathText, checked
 from sublayer.system.terminal import note, stage
 

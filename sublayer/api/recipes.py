@@ -34,9 +34,8 @@ from sublayer.config.recipe import (
 )
 from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import OF_KIND, is_idle, uses, value_of
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, nearest
 from sublayer.files.storage import resolved
-from sublayer.nearest import nearest
 from sublayer.options import Option, PathText, checked
 from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table

@@ -20,12 +20,11 @@ from sublayer.api.arguments import (
     starting,
 )
 from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
-from sublayer.counts import count, enumerate_names
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
 from sublayer.interop.classes import CLASSES, describe_classes
-from sublayer.numbers import format_quantity
+from sublayer.numbers import count, enumerate_names, format_quantity
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.plot import look
 from sublayer.system.processes import is_first_launched

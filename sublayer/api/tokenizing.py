@@ -10,8 +10,8 @@ from sublayer.api.arguments import TextFormat
 from sublayer.api.results import Found
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, Normalization, check_sentinels
 from sublayer.config.table import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
-from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.numbers import count
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.terminal import note
 from sublayer.tables import table

@@ -18,8 +18,8 @@ from sublayer.api.arguments import (
 )
 from sublayer.api.results import Result, html_table, page, prose
 from sublayer.config.table import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
-from sublayer.counts import count, with_article
 from sublayer.errors import ConfigError, check_rules
+from sublayer.numbers import count, with_article
 from sublayer.options import Option, PathText, checked
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.terminal import display, note, stage

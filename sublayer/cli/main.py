@@ -246,7 +246,7 @@ def _usage(error: TyperException) -> str:
     elif hasattr(error, "possibilities"):
         # The nearest field of a mistaken option such as --steps, if any.
         from sublayer.config.recipe import nearest_key
-        from sublayer.nearest import nearest
+        from sublayer.errors import nearest
 
         takes_settings = any(
             parameter.name in ("overrides", "words") and parameter.param_type_name == "argument"

@@ -20,10 +20,10 @@ from sublayer.cli.build import (
     refuse,
     write_result,
 )
-from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import decoded
 from sublayer.files.storage import as_typed, describe_absence, new_file
+from sublayer.numbers import count
 from sublayer.options import Argument, Option
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.processes import n_launched

@@ -17,9 +17,8 @@ from sublayer.cli.build import CommandResult, client_of
 from sublayer.cli.completion import SHELLS
 from sublayer.config.messages import show as quoted
 from sublayer.config.recipe import TABLES
-from sublayer.counts import count
-from sublayer.errors import ConfigError, DataError, check_rules
-from sublayer.nearest import nearest_hint
+from sublayer.errors import ConfigError, DataError, check_rules, nearest_hint
+from sublayer.numbers import count
 from sublayer.options import Argument, Option
 from sublayer.system.terminal import hanging, page_width, paragraph
 from sublayer.tables import table

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sublayer.api import tokenizing, writing
 from sublayer.cli.build import CommandResult, Json, client_of, print_result, write_result
-from sublayer.counts import count, enumerate_names
 from sublayer.errors import DataError, Interrupted
+from sublayer.numbers import count, enumerate_names
 from sublayer.system.terminal import note
 
 if TYPE_CHECKING:

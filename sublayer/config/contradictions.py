@@ -32,8 +32,8 @@ from sublayer.config.stacks import (
     shares,
     stacks,
 )
-from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.numbers import count
 from sublayer.tasks.own_table import NAME
 from sublayer.tasks.registry import TASKS
 

@@ -22,8 +22,7 @@ from sublayer.config.table import (
     checked_by,
     field,
 )
-from sublayer.errors import ConfigError
-from sublayer.nearest import LONGEST_WORD, nearest_hint
+from sublayer.errors import LONGEST_WORD, ConfigError, nearest_hint
 from sublayer.tasks.own_table import METRICS, NAME, OwnTable, table_of
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Task

@@ -23,10 +23,9 @@ from sublayer.config.resolve import in_proportion
 from sublayer.config.rules import is_idle
 from sublayer.config.stacks import position_scheme
 from sublayer.config.train import LENGTHS
-from sublayer.errors import ConfigError
+from sublayer.errors import LONGEST_WORD, ConfigError, nearest_hint
 from sublayer.files import parsing
 from sublayer.files.storage import as_typed, describe_runs_within
-from sublayer.nearest import LONGEST_WORD, nearest_hint
 from sublayer.tasks.own_table import NAME, find_parts
 from sublayer.tasks.registry import TASKS
 

@@ -31,10 +31,9 @@ from sublayer.config.recipe import (
 )
 from sublayer.config.table import LONGEST_TEXT, text_problem
 from sublayer.config.train import BATCHES, LENGTHS
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, nearest, nearest_hint
 from sublayer.files import parsing
 from sublayer.files.storage import describe_absence, describe_runs_within, resolved
-from sublayer.nearest import nearest, nearest_hint
 from sublayer.values import is_frame, plain
 
 

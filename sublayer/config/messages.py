@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from sublayer.counts import count
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, nearest_hint
 from sublayer.files.storage import as_typed
-from sublayer.nearest import nearest_hint
+from sublayer.numbers import count
 
 LONGEST_VALUE = 80
 """Characters of a value in a message."""

@@ -19,8 +19,8 @@ from sublayer.config.table import (
     WindowTokens,
     field,
 )
-from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.numbers import count
 from sublayer.tasks.task import Task
 
 

@@ -24,7 +24,7 @@ from sublayer.config.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
 from sublayer.config.span import SpanObjective
 from sublayer.config.table import Table
 from sublayer.config.train import InitConfig, TrainConfig
-from sublayer.nearest import nearest
+from sublayer.errors import nearest
 
 OBJECTIVES: dict[str, type[ObjectiveTable]] = {
     "causal": CausalObjective,

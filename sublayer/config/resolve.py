@@ -12,8 +12,8 @@ from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
 from sublayer.config.stacks import stacks
 from sublayer.config.train import LENGTHS, TrainConfig
-from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.numbers import count
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Task
 

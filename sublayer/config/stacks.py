@@ -14,8 +14,8 @@ from sublayer.config.model import (
     with_cross,
 )
 from sublayer.config.recipe import ResolvedModel
-from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.numbers import count
 
 
 def is_factorised(model: ModelConfig) -> bool:

@@ -22,9 +22,8 @@ from sublayer.config.table import (
     checked_by,
     field,
 )
-from sublayer.counts import count
-from sublayer.errors import ConfigError
-from sublayer.nearest import LONGEST_WORD
+from sublayer.errors import LONGEST_WORD, ConfigError
+from sublayer.numbers import count
 from sublayer.tasks.own_table import METRICS
 from sublayer.tasks.probes import check_names
 from sublayer.tasks.registry import TASKS

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from sublayer.config.objective import MaskedObjective
-from sublayer.counts import count
 from sublayer.data.batches import IGNORED, PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.counter_rng import Epochs, Purpose, generator, random_order
 from sublayer.data.sentence_pairs import (
@@ -24,6 +23,7 @@ from sublayer.data.sentence_pairs import (
 from sublayer.data.store import Split
 from sublayer.data.translation_batches import BatchRule
 from sublayer.files.arrays import Bools, Ints
+from sublayer.numbers import count
 
 Unit = Literal["token", "word", "ngram"]
 _DEFAULTS = MaskedObjective()

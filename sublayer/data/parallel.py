@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublayer.config.data import HUB, DataConfig
-from sublayer.counts import count
 from sublayer.data.text.documents import (
     Records,
     encoded,
@@ -33,6 +32,7 @@ from sublayer.files.cache_folder import content_key, corpus_folders, replacing
 from sublayer.files.lines import PACKED, decoded, read_lines
 from sublayer.files.parsing import read_json
 from sublayer.files.storage import expanded
+from sublayer.numbers import count
 from sublayer.system.terminal import note
 from sublayer.tasks.records import (
     Record,

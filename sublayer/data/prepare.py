@@ -26,7 +26,6 @@ from sublayer.config.data import (
     parse_split,
     watched_texts,
 )
-from sublayer.counts import count
 from sublayer.data.corpora import Source, fetched, find_sources, read_watched
 from sublayer.data.parallel import find_pairs, read_pairs, sides_of
 from sublayer.data.shards import VERSION, note_unfinished, write_store
@@ -60,6 +59,7 @@ from sublayer.data.tokenizers.subword import before_whitespace
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, content_key, read_or_make, replacing
 from sublayer.files.storage import expanded
+from sublayer.numbers import count
 from sublayer.system.memory import release_freed_memory
 from sublayer.system.terminal import note, stage
 

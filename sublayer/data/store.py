@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sublayer.counts import count
 from sublayer.data.parallel import PairText
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import DataError
 from sublayer.files.arrays import AnyInts, Floats, Ints, check_bytes, read_columns, read_description
+from sublayer.numbers import count
 
 
 @dataclass(frozen=True)

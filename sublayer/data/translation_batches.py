@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from sublayer.counts import count
 from sublayer.data.batches import IGNORED, PackedBatch, pairs_in_rows
 from sublayer.data.counter_rng import Epochs, Purpose, seeds
 from sublayer.data.store import Split
 from sublayer.errors import DataError
 from sublayer.files.arrays import Ints
+from sublayer.numbers import count
 
 BatchOrder = Literal["anew", "once"]
 

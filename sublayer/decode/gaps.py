@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from sublayer.config.load import find_recipe, read_run_recipe
-from sublayer.counts import count, with_article
 from sublayer.data.tasks.figure import special_names
 from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer, sentinel_name, split_at_gaps
 from sublayer.data.tokenizers.languages import BilingualTokenizer
@@ -28,6 +27,7 @@ from sublayer.errors import ConfigError
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
+from sublayer.numbers import count, with_article
 from sublayer.system.terminal import stage
 from sublayer.text_model import TextModel
 

@@ -13,12 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.config.load import find_recipe, read_run_recipe
-from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer, split_at_gaps
 from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pays, record
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import Decoder, Lstm
+from sublayer.numbers import count
 from sublayer.system.terminal import display, stage
 from sublayer.text_model import TextModel
 

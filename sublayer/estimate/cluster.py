@@ -14,7 +14,7 @@ from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.stacks import stacks
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, nearest_hint
 from sublayer.estimate.cost import count_parameters, n_own_parameters
 from sublayer.estimate.memory import (
     TrainingMemory,
@@ -27,7 +27,6 @@ from sublayer.estimate.memory import (
     whole_copy,
 )
 from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, Precision, Workload, estimate_of
-from sublayer.nearest import nearest_hint
 from sublayer.system.memory import check_memory
 
 _GB = 10**9

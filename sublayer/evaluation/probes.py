@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError, DataError
@@ -25,6 +24,7 @@ from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, evaluating
+from sublayer.numbers import count
 from sublayer.system.terminal import stage
 from sublayer.tasks.probes import (
     PROBES,

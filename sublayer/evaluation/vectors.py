@@ -11,13 +11,13 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
 from sublayer.files.arrays import TokenIds
 from sublayer.model.context import Layout
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
+from sublayer.numbers import count
 from sublayer.system.terminal import note
 from sublayer.text_model import TextModel
 from sublayer.values import given_lines

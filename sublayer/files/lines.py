@@ -18,7 +18,7 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import IO, Any, overload
 
-from sublayer.errors import DataError
+from sublayer.errors import DataError, extra_module
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.files.storage import (
     as_typed,
@@ -27,7 +27,6 @@ from sublayer.files.storage import (
     open_regular,
     sha256_of,
 )
-from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
 if sys.version_info >= (3, 14):

@@ -13,10 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import Count, Typed, check_typed, parse_json
 from sublayer.files.storage import check_file
+from sublayer.numbers import count
 
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 

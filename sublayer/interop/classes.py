@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sublayer.counts import enumerate_names, with_article
+from sublayer.numbers import enumerate_names, with_article
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from sublayer.config.data import is_codes_file
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
 from sublayer.config.table import MOST_LABELS
-from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
 from sublayer.data.tokenizers.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
@@ -53,6 +52,7 @@ from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT
 from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE, check_tokenizer
 from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
+from sublayer.numbers import count
 from sublayer.text_model import TextModel
 
 _MOST_VALUES, _MOST_BITS = 10_000, 128

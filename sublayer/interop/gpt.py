@@ -18,7 +18,6 @@ from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.table import LARGEST_VOCABULARY, MOST_LAYERS
-from sublayer.counts import count
 from sublayer.data.tasks.encoded import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
 from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
 from sublayer.data.tokenizers.gpt1 import find_pair, read_pair
@@ -55,6 +54,7 @@ from sublayer.interop.tokenizers import (
     settings_file,
 )
 from sublayer.interop.weight_map import Pair, Zeros, assemble, pair_linear
+from sublayer.numbers import count
 from sublayer.system.memory import check_memory
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel

@@ -12,7 +12,6 @@ from torch import Tensor
 from sublayer.config.objective import KINDS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import asked_heads
-from sublayer.counts import count
 from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
@@ -51,6 +50,7 @@ from sublayer.interop.weight_map import (
 )
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion
+from sublayer.numbers import count
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec, spec_files
 from sublayer.tasks.task import Kind, Task

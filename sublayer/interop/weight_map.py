@@ -11,11 +11,11 @@ from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import embedding_width, n_copies, slot, stacks
-from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids
 from sublayer.model.transformer import Transformer, compose
+from sublayer.numbers import count
 
 _WRAPPER = re.compile(
     r"^(?:module\.)+"

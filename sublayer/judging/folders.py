@@ -17,7 +17,6 @@ from pydantic import Field
 
 from sublayer.config.objective import EvaluatedMetric
 from sublayer.config.recipe import OBJECTIVES
-from sublayer.counts import count
 from sublayer.errors import CheckpointError, DataError
 from sublayer.evaluation.items import DOCUMENTS, Items, ItemTable, Sha256, read_items
 from sublayer.files.arrays import load_arrays
@@ -26,6 +25,7 @@ from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import RunName, SourceRecords, direction_of
 from sublayer.judging.runs import JudgingOptions, Records
 from sublayer.judging.tables import Coded, json_lines
+from sublayer.numbers import count
 from sublayer.study.arms import LONGEST_PART, in_path
 
 SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl")

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.counts import count, enumerate_names
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, nearest_hint
 from sublayer.judging.runs import COLUMNS, FILES, ROLES, ROWS, JudgingOptions, Records
 from sublayer.judging.tables import Coded, RunTable, is_empty
-from sublayer.nearest import nearest_hint
+from sublayer.numbers import count, enumerate_names
 
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "arm": ("arm", "config", "configuration", "model", "method", "variant", "system", "condition"),

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.tables import Coded
+from sublayer.numbers import count
 from sublayer.statistics.covariance import shares_of, units_of
 from sublayer.statistics.difference import ERROR
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, parquet_file, unpacked
+from sublayer.numbers import count
 from sublayer.values import plain, table_rows
 
 TEXTS, OBJECTS, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet",)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import (
@@ -23,6 +22,7 @@ from sublayer.judging.layout import (
 from sublayer.judging.ledger import LedgerLook, LedgerPlan, open_ledger, runs_of
 from sublayer.judging.runs import ROLES, JudgingOptions, Records, ScoredRuns, assemble
 from sublayer.judging.tables import Coded, RunTable, read_table, table_of_rows
+from sublayer.numbers import count
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, against_baseline

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
-from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
@@ -46,6 +45,7 @@ from sublayer.model.kernels.cross_entropy import Smoothing, linear_cross_entropy
 from sublayer.model.layers import build_norm
 from sublayer.model.parameters import initial_values, initialise
 from sublayer.model.transformer import Transformer, evaluating
+from sublayer.numbers import count
 from sublayer.objective.base import (
     TEXT_OPTIONS,
     Effort,

@@ -23,7 +23,6 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
 from sublayer.config.rules import fills_steps
 from sublayer.config.stacks import HEADS
-from sublayer.counts import count
 from sublayer.data.batches import PackedBatch
 from sublayer.data.masked import (
     Example,
@@ -58,6 +57,7 @@ from sublayer.evaluation.items import (
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
 from sublayer.model.transformer import Encoder, Transformer, evaluating
+from sublayer.numbers import count
 from sublayer.objective.base import (
     TEXT_OPTIONS,
     Effort,

@@ -12,7 +12,6 @@ import torch
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
 from sublayer.config.span import MOST_USED, SpanObjective
-from sublayer.counts import count
 from sublayer.data.batches import Boundaries
 from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces, ScoredPieces
 from sublayer.data.store import Split
@@ -32,6 +31,7 @@ from sublayer.evaluation.items import (
 )
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
+from sublayer.numbers import count
 from sublayer.objective.base import (
     Effort,
     Evaluation,

@@ -18,7 +18,6 @@ import torch
 from sublayer.config.objective import BleuTokenizer, TranslationObjective, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
-from sublayer.counts import count, with_article
 from sublayer.data.parallel import PairText
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Ids
@@ -55,7 +54,7 @@ from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
-from sublayer.numbers import interval_ends
+from sublayer.numbers import count, interval_ends, with_article
 from sublayer.objective.base import (
     Effort,
     Evaluation,

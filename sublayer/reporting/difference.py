@@ -3,8 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from sublayer.counts import enumerate_names
-from sublayer.numbers import format_interval, format_signed, p_in_words
+from sublayer.numbers import enumerate_names, format_interval, format_signed, p_in_words
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 
 

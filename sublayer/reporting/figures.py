@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.train import PREFIX
-from sublayer.counts import count
 from sublayer.inspection.layer_change import PANELS, Line, put_lines
-from sublayer.numbers import DASH
+from sublayer.numbers import DASH, count
 from sublayer.plot import INK, MUTED, RULE, Look, dots, look, page_svg
 from sublayer.reporting.words import is_scored_on_text
 from sublayer.statistics.difference import POWER

@@ -13,9 +13,8 @@ from sublayer import numbers
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import show
 from sublayer.config.recipe import HEADINGS
-from sublayer.counts import count, enumerate_names
 from sublayer.files.storage import write_file
-from sublayer.numbers import DASH, format_quantity
+from sublayer.numbers import DASH, count, enumerate_names, format_quantity
 from sublayer.plot import palette
 from sublayer.reporting import figures, tables, words
 from sublayer.reporting.tables import card_sheet

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.judging.layout import SourceRecords
 from sublayer.judging.runs import JudgingOptions
 from sublayer.judging.verdict import RunsVerdict, judge_runs
-from sublayer.numbers import format_p, format_signed
+from sublayer.numbers import count, format_p, format_signed
 from sublayer.reporting.difference import decimals_of, finding
 from sublayer.statistics.difference import Difference
 from sublayer.tables import Sheet, as_papers

@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.counts import count
 from sublayer.files.storage import as_typed, resolved
-from sublayer.numbers import format_duration, format_quantity
+from sublayer.numbers import count, format_duration, format_quantity
 from sublayer.reporting import tables
 from sublayer.reporting.tables import card_sheet
 from sublayer.reporting.words import (

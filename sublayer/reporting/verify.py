@@ -14,11 +14,11 @@ from sublayer.config.load import read_derived, recipe_of
 from sublayer.config.messages import show
 from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.train import LENGTHS
-from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.items import ITEMS, items_file, read_items
 from sublayer.files.checkpoints import RECORD, read_record
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
+from sublayer.numbers import count
 from sublayer.objective.base import family_of
 from sublayer.reporting.files import results_to_json
 from sublayer.reporting.listing import comparison_row

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sublayer.counts import count, enumerate_names
 from sublayer.evaluation.items import Metric
 from sublayer.numbers import (
+    count,
+    enumerate_names,
     format_excess,
     format_factor,
     format_quantity,

@@ -21,7 +21,6 @@ from sublayer.config.messages import setting_in_words, show, show_path
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve import run_steps
 from sublayer.config.train import LENGTHS, probe_folders
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
@@ -49,6 +48,7 @@ from sublayer.files.parsing import (
     read_typed,
 )
 from sublayer.files.storage import as_typed, expanded, write_file
+from sublayer.numbers import count
 from sublayer.objective.base import family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.system.terminal import Say

@@ -22,7 +22,6 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import check_shares, derived_fields
 from sublayer.config.rules import fills_steps
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
@@ -32,6 +31,7 @@ from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.checkpoints import Lengthening
 from sublayer.files.storage import as_typed
 from sublayer.model.model_folder import describe_model
+from sublayer.numbers import count
 from sublayer.objective.base import Family, family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder, check_start
 from sublayer.runs.resume import (

@@ -27,7 +27,6 @@ from sublayer.config.resolve import (
     run_threads,
 )
 from sublayer.config.train import PREFIX, probe_folders
-from sublayer.counts import count
 from sublayer.data.prepare import Data, describe_marks
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, of_tasks
@@ -40,6 +39,7 @@ from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
 from sublayer.model.estimates import DeviceKind
 from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
+from sublayer.numbers import count
 from sublayer.objective.base import Scores, family_of
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.system.terminal import Say, say_nothing, stage

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.numbers import count
 from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSpreads, known_spread
 from sublayer.statistics.difference import (
     ERROR,

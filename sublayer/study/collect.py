@@ -12,7 +12,6 @@ import numpy as np
 
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.load import read_run_recipe
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit, of_tasks
 from sublayer.errors import CheckpointError, ConfigError
@@ -20,6 +19,7 @@ from sublayer.evaluation.items import Metric
 from sublayer.files.cache_folder import content_key
 from sublayer.files.parsing import Number, read_json_object, read_typed
 from sublayer.files.storage import write_file
+from sublayer.numbers import count
 from sublayer.objective.supervised.family import example_batches
 from sublayer.objective.supervised.scores import REMEDY, BaselineScores, part_name, trained_examples
 from sublayer.runs.run import describe_small_test

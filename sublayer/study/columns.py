@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sublayer.config.messages import choice_error
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, nearest_hint
 from sublayer.evaluation.items import Metric
-from sublayer.nearest import nearest_hint
 from sublayer.objective.base import family
 from sublayer.study.arms import PRETRAINING, Chain, Member, names_of
 from sublayer.study.definition import Study

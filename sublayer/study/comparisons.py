@@ -13,11 +13,10 @@ import numpy as np
 from sublayer.config.layers import FILE_ONLY
 from sublayer.config.recipe import HEADINGS
 from sublayer.config.resolve import MEASURED
-from sublayer.counts import count, enumerate_names
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Metric
 from sublayer.files.parsing import parse_toml
-from sublayer.numbers import format_excess, format_factor
+from sublayer.numbers import count, enumerate_names, format_excess, format_factor
 from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.statistics.secondary import (
     Course,

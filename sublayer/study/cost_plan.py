@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.resolve import Length, batch_sequences, rows_of_example
-from sublayer.counts import count
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cluster import (
@@ -30,6 +29,7 @@ from sublayer.estimate.cluster import (
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
 from sublayer.estimate.memory import TrainingMemory, n_frozen_parameters
 from sublayer.model.estimates import FLOAT32_BYTES, Precision
+from sublayer.numbers import count
 from sublayer.runs.folder import check_start
 from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage, arm_notes
 from sublayer.study.budget import (

@@ -15,9 +15,8 @@ from sublayer.config.recipe import HEADINGS
 from sublayer.config.resolve import MEASURED, in_proportion
 from sublayer.config.rules import is_idle
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
-from sublayer.errors import ConfigError, check_rules
+from sublayer.errors import ConfigError, check_rules, nearest
 from sublayer.files.storage import describe_absence
-from sublayer.nearest import nearest
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import Looks, fixed, until_decided
 from sublayer.study.arms import (

@@ -18,11 +18,11 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import is_one_block
 from sublayer.config.table import MOST_BATCH_TOKENS, MOST_LAYERS, Table
-from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import Count, check_typed, read_json
 from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import LayerChange, finite, mean_changes
+from sublayer.numbers import count
 from sublayer.runs.folder import MODEL
 from sublayer.study.arms import Arm
 

@@ -20,10 +20,10 @@ from pydantic import Field
 
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.load import absolute_paths, dump_recipe
-from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_object, read_toml
+from sublayer.numbers import count
 from sublayer.runs.folder import ENSEMBLE
 from sublayer.statistics.difference import CONFIDENCE
 from sublayer.study.arms import Arm, TuneBy

@@ -17,9 +17,9 @@ from sublayer.config.table import (
     MOST_SEEDS,
     Table,
 )
-from sublayer.counts import count
 from sublayer.errors import ConfigError, check_rules
 from sublayer.evaluation.items import Metric
+from sublayer.numbers import count
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.scores import Contrast, arm_less
 

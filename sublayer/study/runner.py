@@ -13,11 +13,10 @@ from sublayer.config.data import NO_TEST, TOKENIZERS
 from sublayer.config.load import LoadedRecipe, absolute_paths
 from sublayer.config.messages import check_choice
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, check_rules
 from sublayer.evaluation.items import Metric
-from sublayer.numbers import format_share
+from sublayer.numbers import count, format_share
 from sublayer.objective.base import family_of
 from sublayer.runs.folder import check_start
 from sublayer.runs.run import lay_out, measure_step, text_rows

@@ -15,8 +15,7 @@ from sublayer.config.layers import read_toml
 from sublayer.config.messages import check_choice, first_problem, show
 from sublayer.config.recipe import TABLES
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS, List, Table
-from sublayer.errors import ConfigError, check_rules
-from sublayer.nearest import nearest_hint
+from sublayer.errors import ConfigError, check_rules, nearest_hint
 from sublayer.study.arms import FINETUNE, PRETRAINING, ArmStages, Chain, Stage, TuneBy, laid_over
 from sublayer.study.budget import Rule
 from sublayer.study.inspection import Inspecting

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import torch
 
-from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.evaluation.items import Metric
+from sublayer.numbers import count
 from sublayer.reporting.tables import card_json
 from sublayer.study.results import Cell, Scorecard, ScoreRow
 from sublayer.suite.file import SuiteFile, read_suite

@@ -12,8 +12,7 @@ from sublayer.config.layers import read_toml
 from sublayer.config.messages import first_problem
 from sublayer.config.objective import BleuTokenizer
 from sublayer.config.table import Table
-from sublayer.errors import ConfigError
-from sublayer.nearest import nearest_hint
+from sublayer.errors import ConfigError, nearest_hint
 from sublayer.tasks.probes import check_names
 from sublayer.tasks.registry import TASKS
 

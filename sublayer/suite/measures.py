@@ -26,7 +26,6 @@ from sublayer.config.load import (
 )
 from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
-from sublayer.counts import count
 from sublayer.data.corpora import find_sources
 from sublayer.data.prepare import prepare_text
 from sublayer.data.text.documents import Reading
@@ -64,6 +63,7 @@ from sublayer.model.transformer import (
     compose,
     evaluating,
 )
+from sublayer.numbers import count
 from sublayer.objective.base import Evaluation, context_of, scored_sequences
 from sublayer.objective.causal import WINDOWS, score, window_items
 from sublayer.objective.supervised.answering import answer_known

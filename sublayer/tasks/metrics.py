@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.system.extras import extra_module
+from sublayer.errors import extra_module
 from sublayer.tasks.task import Example, Prediction
 
 OTHER_ENDS = (

@@ -9,10 +9,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from sublayer.counts import count
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, nearest_hint
 from sublayer.files.storage import describe_absence, expanded
-from sublayer.nearest import nearest_hint
+from sublayer.numbers import count
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, unpacked_name
 from sublayer.tasks.metrics import check_text_metrics
 from sublayer.tasks.published import (

@@ -12,11 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, get_args
 
-from sublayer.counts import count
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, extra_module
 from sublayer.files.lines import PACKED_TABLES, parquet_file
 from sublayer.files.storage import as_typed, describe_absence, expanded
-from sublayer.system.extras import extra_module
+from sublayer.numbers import count
 from sublayer.system.terminal import note
 from sublayer.tasks.finding import unpacked_name
 from sublayer.tasks.own_table import read_own

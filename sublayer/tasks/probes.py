@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.errors import ConfigError
-from sublayer.nearest import LONGEST_WORD, nearest_hint
+from sublayer.errors import LONGEST_WORD, ConfigError, nearest_hint
 from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Prediction, Task

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
+from sublayer.numbers import count
 from sublayer.tasks.finding import FileLayout, Release, check_shards
 from sublayer.tasks.records import (
     Record,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sublayer.errors import DataError
+from sublayer.errors import DataError, extra_module, nearest_hint
 from sublayer.files.lines import (
     PACKED_TABLES,
     archived_name,
@@ -26,8 +26,6 @@ from sublayer.files.lines import (
 )
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import as_typed
-from sublayer.nearest import nearest_hint
-from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
 

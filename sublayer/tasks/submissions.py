@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.storage import new_folder
+from sublayer.numbers import count
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.published import SAME_ID, AnswerFile, Published, ReadSplit
 from sublayer.tasks.registry import SUITES, read_split

@@ -13,9 +13,9 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedTrain
 from sublayer.config.resolve import format_step
 from sublayer.config.train import LAST, is_better
-from sublayer.counts import count
 from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
 from sublayer.files.checkpoints import PACE, Lengthening
+from sublayer.numbers import count
 from sublayer.system.machine import wait_for
 from sublayer.system.memory import release_freed_memory
 from sublayer.system.signals import GracefulStop

@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear
 
 from sublayer.config.resolve import format_step
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
+from sublayer.numbers import count
 from sublayer.system.machine import processor, wait_for
 from sublayer.system.memory import cores
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from sublayer.config.stacks import HEADS, check_first_blocks
 from sublayer.config.train import Frozen, InitConfig
-from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
 from sublayer.model.transformer import Body, EncoderDecoder, Transformer
+from sublayer.numbers import count
 from sublayer.objective.base import Objective
 from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel

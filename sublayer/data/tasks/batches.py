@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from sublayer.config.objective import Format
-from sublayer.counts import count
 from sublayer.data.batches import (
     IGNORED,
     PackedBatch,
@@ -32,6 +31,7 @@ from sublayer.data.tasks.encoded import (
 from sublayer.errors import DataError
 from sublayer.files.arrays import Bools, Ints
 from sublayer.files.cache_folder import content_key
+from sublayer.numbers import count
 from sublayer.tasks.task import Example, Task
 
 

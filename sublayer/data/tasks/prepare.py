@@ -12,7 +12,6 @@ import numpy as np
 
 from sublayer.config.data import DEFAULT_HELD_OUT, TOKENIZERS, DataConfig, own_table
 from sublayer.config.objective import SupervisedObjective
-from sublayer.counts import count
 from sublayer.data.prepare import (
     Data,
     describe_marks,
@@ -38,6 +37,7 @@ from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import DataError
 from sublayer.files.arrays import Bools, dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing
+from sublayer.numbers import count
 from sublayer.system.terminal import note, stage
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
 from sublayer.tasks.own_table import NAME, OwnTable, describe_left_out

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.config.data import HUB, DocumentRule
-from sublayer.counts import count
 from sublayer.data.text.files import (
     PARQUET,
     FileDocument,
@@ -36,13 +35,13 @@ from sublayer.data.text.files import (
     read_path,
     read_unchanged,
 )
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, extra_module
 from sublayer.files.arrays import FooterFile, Ints, read_columns, read_description
 from sublayer.files.cache_folder import content_key, read_or_make, replacing
 from sublayer.files.lines import FileText, blocks_of, count_line_ends, decoded, read_lines, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import expanded
-from sublayer.system.extras import extra_module
+from sublayer.numbers import count
 from sublayer.tasks.records import (
     Record,
     begins_with,

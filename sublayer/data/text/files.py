@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, remembered
 from sublayer.files.lines import (
@@ -29,6 +28,7 @@ from sublayer.files.lines import (
     wide_encoding,
 )
 from sublayer.files.storage import as_typed, describe_absence, expanded
+from sublayer.numbers import count
 from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
 
 Text = bytes | FileText

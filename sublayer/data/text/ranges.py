@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 
 from sublayer.config.data import SentenceRule
-from sublayer.counts import count
 from sublayer.data.text.documents import Document, LazySequence, Records, content_keys, sizes_of
 from sublayer.data.text.files import FileDocument, Text, body_range
 from sublayer.data.tokenizers.base import character_start
 from sublayer.errors import DataError
 from sublayer.files.arrays import AnyInts, Bools, Ints
 from sublayer.files.lines import count_line_ends
+from sublayer.numbers import count
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_BYTES = 256 << 20

@@ -37,8 +37,8 @@ from sublayer.data.text.ranges import (
     chunk_stops,
     chunks_of,
 )
+from sublayer.errors import extra_module
 from sublayer.files.lines import blocks_of
-from sublayer.system.extras import extra_module
 from sublayer.tasks.metrics import OTHER_ENDS, UNSPACED
 
 _OTHER_CLOSERS = "\"'”’»)\\]}」』）】》〉〕〗］｝"

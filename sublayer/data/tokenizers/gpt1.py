@@ -30,9 +30,8 @@ from sublayer.data.tokenizers.library import (
 )
 from sublayer.data.tokenizers.subword import SubwordTokenizer, count_words, words_by
 from sublayer.data.tokenizers.word_bpe import END, ended_text, train_ended
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, extra_module
 from sublayer.files.arrays import Ints, TokenIds
-from sublayer.system.extras import extra_module
 
 NEWLINE = "\n"
 """The word for the line ends between two lines with text."""

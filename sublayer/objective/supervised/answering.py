@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.objective import SupervisedObjective
-from sublayer.counts import count
 from sublayer.data.prepare import note_losses
 from sublayer.data.tasks.batches import Assembler, TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import SpanExamples, WindowRule, encode_examples, find_marks
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
 from sublayer.data.tasks.spans import N_BEST, Span, probabilities_of
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import CheckpointError, ConfigError, DataError, nearest_hint
 from sublayer.evaluation.items import ALONE, Processes, Progress, silent
 from sublayer.files.arrays import Bools
 from sublayer.files.storage import resolved
 from sublayer.loading import find_model, load_task
-from sublayer.nearest import nearest_hint
+from sublayer.numbers import count
 from sublayer.objective.supervised.heads import (
     BIAS,
     WEIGHT,

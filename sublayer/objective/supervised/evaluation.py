@@ -11,11 +11,10 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.data.tasks.encoded import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import CheckpointError, ConfigError, DataError, nearest_hint
 from sublayer.files.checkpoints import read_record
 from sublayer.files.storage import expanded, resolved
 from sublayer.loading import load
-from sublayer.nearest import nearest_hint
 from sublayer.objective.base import Evaluation
 from sublayer.objective.supervised.answering import (
     MemberAnswers,

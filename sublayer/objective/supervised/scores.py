@@ -12,13 +12,12 @@ import numpy as np
 
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.items import Digest, Items, ItemTable, Processes
 from sublayer.files.storage import as_typed
-from sublayer.numbers import interval_ends
+from sublayer.numbers import count, interval_ends
 from sublayer.objective.base import Effort, Scored
 from sublayer.objective.supervised.heads import (
     AskedSplit,

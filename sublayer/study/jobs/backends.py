@@ -19,8 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sublayer.errors import ConfigError, one_line
-from sublayer.system.extras import extra_module
+from sublayer.errors import ConfigError, extra_module, one_line
 from sublayer.system.processes import Forked, ForkServer, python_command
 
 _WORKER = "sublayer.study.jobs.worker"

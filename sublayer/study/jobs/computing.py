@@ -7,13 +7,13 @@ from pathlib import Path
 from sublayer.config.load import absolute_paths
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import expected_model
-from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.files.cache_folder import cache_folder
 from sublayer.model.estimates import FLOAT32_BYTES
+from sublayer.numbers import count
 from sublayer.study.arms import Arm
 from sublayer.study.budget import PROGRAM_BYTES, Resources, find_resources, shared_threads
 from sublayer.study.jobs.backends import (

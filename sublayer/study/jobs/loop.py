@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
-from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError
 from sublayer.files.checkpoints import RECORD
 from sublayer.loading import CHECKPOINTS_NAME
+from sublayer.numbers import count
 from sublayer.study.jobs.backends import Backend, Needs, SchedulerError
 from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
 from sublayer.study.jobs.run import Job, Outcome, finish_run

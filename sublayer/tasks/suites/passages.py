@@ -15,11 +15,11 @@ from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines, read_start, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_file
+from sublayer.numbers import count
 from sublayer.tasks.finding import (
     FileLayout,
     Release,

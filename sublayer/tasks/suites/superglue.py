@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
-from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
+from sublayer.numbers import count
 from sublayer.tasks.finding import FileLayout, Release
 from sublayer.tasks.published import (
     AnswerFile,
