@@ -61,7 +61,7 @@ _MODULES = {
     "studies": ("demo", "plan", "compare", "judge", "report", "runs"),
     "training": ("train", "finetune"),
     "models": ("import", "export", "evaluate", "embed", "inspect"),
-    "texts": ("generate", "fill", "translate", "tokenize"),
+    "texts": ("generate", "fill", "translate", "tokenize", "predict"),
     "reference": ("recipes", "fields", "tasks", "completion"),
 }
 """Modules with several commands; each other command has a module of its own name."""

@@ -15,7 +15,7 @@ import pytest
 
 import sublayer as package
 from sublayer.api.run import last_losses, load
-from sublayer.cli import predict as module
+from sublayer.cli import texts as module
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.model.model_folder import save_model
