@@ -22,10 +22,17 @@ import numpy as np
 from sublayer.evaluation.items import Metric
 from sublayer.judging.folders import RunItems, read_comparison_items
 from sublayer.objective.base import KINDS, family
-from sublayer.statistics.difference import Difference, Judgement
+from sublayer.statistics.contrasts import (
+    Contrast,
+    Difference,
+    Judgement,
+    RunScores,
+    Tuned,
+    against_baseline,
+    arm_less,
+)
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import Looks, judge_looks
-from sublayer.statistics.scores import Contrast, RunScores, Tuned, against_baseline, arm_less
 from sublayer.study.evidence import TestUnits, item_effects, scores_of
 from sublayer.tasks.registry import TASKS
 

@@ -36,9 +36,8 @@ from sublayer.judging.ledger import (
     open_ledger,
     runs_of,
 )
-from sublayer.statistics.difference import Difference
+from sublayer.statistics.contrasts import Difference, RunScores, arm_less
 from sublayer.statistics.judge import ContrastFamily
-from sublayer.statistics.scores import RunScores, arm_less
 
 Numbers = NDArray[np.float64]
 CANDIDATES = 100

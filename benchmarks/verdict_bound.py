@@ -176,8 +176,8 @@ def weights_of(draws: Draws, difference: float) -> Numbers:
 
 def excess(values: Numbers) -> float:
     """Return the difference above which the package finds the last arm worse than the baseline."""
+    from sublayer.statistics.contrasts import RunScores, against_baseline
     from sublayer.statistics.judge import ContrastFamily
-    from sublayer.statistics.scores import RunScores, against_baseline
 
     n_arms, n_seeds = values.shape
     arms = tuple(map(str, range(n_arms)))

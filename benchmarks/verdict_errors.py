@@ -52,9 +52,9 @@ margin; return the difference of each arm but the first."""
 
 def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     """Return the judge of the package, with the facts that a study has of such runs."""
+    from sublayer.statistics.contrasts import RunScores, Tuned, against_baseline
     from sublayer.statistics.judge import ContrastFamily
     from sublayer.statistics.looks import fixed, until_decided
-    from sublayer.statistics.scores import RunScores, Tuned, against_baseline
 
     effects, shares = unit_effects(drawn)
     arms = tuple(str(arm) for arm in range(cell.n_arms))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sublayer.statistics.difference import CONFIDENCE
+from sublayer.statistics.contrasts import CONFIDENCE
 from sublayer.statistics.looks import detectable_effect, seeds_for
 
 PAGES = Path(__file__).parent

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sublayer.plot import file_svg, look
+from sublayer.statistics.contrasts import RunScores, arm_less
 from sublayer.statistics.covariance import Effects
 from sublayer.statistics.judge import ContrastFamily
-from sublayer.statistics.scores import RunScores, arm_less
 
 IMAGES = Path(__file__).parent / "images"
 _MARGIN = 0.02

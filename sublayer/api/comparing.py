@@ -22,7 +22,7 @@ from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     from sublayer.reporting.judged import JudgedRuns
-    from sublayer.statistics.difference import Difference
+    from sublayer.statistics.contrasts import Difference
     from sublayer.study.results import ArmResult, Results
 
 MOST_LOOKS = 1_000_000

@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import is_at, open_regular, try_lock
-from sublayer.statistics.difference import Difference
+from sublayer.statistics.contrasts import Difference
 from sublayer.system.terminal import stage
 
 VERSION = 1

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.tables import Coded
 from sublayer.numbers import count
+from sublayer.statistics.contrasts import ERROR
 from sublayer.statistics.covariance import shares_of, units_of
-from sublayer.statistics.difference import ERROR
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]

@@ -23,9 +23,14 @@ from sublayer.judging.ledger import LedgerLook, LedgerPlan, open_ledger, runs_of
 from sublayer.judging.runs import ROLES, JudgingOptions, Records, ScoredRuns, assemble
 from sublayer.judging.tables import Coded, RunTable, read_table, table_of_rows
 from sublayer.numbers import count
-from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
+from sublayer.statistics.contrasts import (
+    FEWEST_SEEDS,
+    Difference,
+    RunScores,
+    Verdict,
+    against_baseline,
+)
 from sublayer.statistics.judge import ContrastFamily
-from sublayer.statistics.scores import RunScores, against_baseline
 from sublayer.values import is_frame, plain
 
 EXIT_CODES: Mapping[Verdict, int] = {

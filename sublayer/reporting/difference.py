@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sublayer.numbers import enumerate_names, format_interval, format_signed, p_in_words
-from sublayer.statistics.difference import FEWEST_SEEDS, Difference
+from sublayer.statistics.contrasts import FEWEST_SEEDS, Difference
 
 
 def decimals_of(differences: Sequence[Difference], *, least: int, most: int, usual: int) -> int:

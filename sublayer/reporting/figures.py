@@ -13,7 +13,7 @@ from sublayer.inspection.layer_change import PANELS, Line, put_lines
 from sublayer.numbers import DASH, count
 from sublayer.plot import INK, MUTED, RULE, Look, dots, look, page_svg
 from sublayer.reporting.words import is_scored_on_text
-from sublayer.statistics.difference import POWER
+from sublayer.statistics.contrasts import POWER
 from sublayer.study.budget import TOLERANCE
 from sublayer.study.comparisons import WATCHED, secondary_analyses, tuned_best
 from sublayer.study.inspection import mean_layers, summarize

@@ -13,7 +13,7 @@ from sublayer.numbers import NO_BREAK
 from sublayer.reporting.html import render_report, render_run, write_report
 from sublayer.reporting.tables import card_json, check_table_files, write_tables
 from sublayer.reporting.words import describe_largest, headline
-from sublayer.statistics.difference import CONFIDENCE
+from sublayer.statistics.contrasts import CONFIDENCE
 from sublayer.study.collect import results_of_folder
 from sublayer.study.comparisons import (
     arm_budgets,

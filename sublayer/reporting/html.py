@@ -19,7 +19,7 @@ from sublayer.plot import palette
 from sublayer.reporting import figures, tables, words
 from sublayer.reporting.tables import card_sheet
 from sublayer.runs.folder import MODEL, RunFolder
-from sublayer.statistics.difference import Difference, Verdict
+from sublayer.statistics.contrasts import Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
 from sublayer.study.results import Results
 from sublayer.training.log import METRICS, read_metrics

@@ -16,7 +16,7 @@ from sublayer.judging.runs import JudgingOptions
 from sublayer.judging.verdict import RunsVerdict, judge_runs
 from sublayer.numbers import count, format_p, format_signed
 from sublayer.reporting.difference import decimals_of, finding
-from sublayer.statistics.difference import Difference
+from sublayer.statistics.contrasts import Difference
 from sublayer.tables import Sheet, as_papers
 
 _MOST_DECIMALS = 8

@@ -28,7 +28,7 @@ from sublayer.reporting.words import (
     n_decimals,
     percent,
 )
-from sublayer.statistics.difference import DECIDED, Difference
+from sublayer.statistics.contrasts import DECIDED, Difference
 from sublayer.study.budget import ArmBudget
 from sublayer.study.comparisons import (
     COLUMNS,

@@ -14,14 +14,14 @@ from sublayer.numbers import (
     p_in_words,
 )
 from sublayer.reporting.difference import decimals_of, finding, here
-from sublayer.statistics.difference import (
+from sublayer.statistics.contrasts import (
     CONFIDENCE,
     ERROR,
     POWER,
     Difference,
+    Parts,
     Verdict,
 )
-from sublayer.statistics.simultaneous import Parts
 from sublayer.study.budget import Currency
 from sublayer.study.comparisons import (
     DOUBLE,

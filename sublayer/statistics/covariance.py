@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.scores import Contrast, RunScores, weights_of
+from sublayer.statistics.contrasts import Contrast, RunScores, weights_of
 
 Numbers = NDArray[np.float64]
 Effects = NDArray[np.float64]

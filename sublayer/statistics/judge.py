@@ -9,24 +9,22 @@ import numpy as np
 
 from sublayer.errors import ConfigError
 from sublayer.numbers import count
-from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSpreads, known_spread
-from sublayer.statistics.difference import (
+from sublayer.statistics.contrasts import (
     ERROR,
     FEWEST_SEEDS,
     MOST_SEEDS,
+    Contrast,
     Difference,
     Judgement,
-    Pairing,
-    Verdict,
-)
-from sublayer.statistics.looks import detectable_effect, seeds_for
-from sublayer.statistics.scores import (
-    Contrast,
     Numbers,
+    Pairing,
     RunScores,
     Tuned,
+    Verdict,
     weights_of,
 )
+from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSpreads, known_spread
+from sublayer.statistics.looks import detectable_effect, seeds_for
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 
 ALONE = Largest(np.eye(1), 1)

@@ -8,8 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from sublayer.errors import ConfigError
-from sublayer.statistics.covariance import ItemSpread, SeedSpreads, known_spread
-from sublayer.statistics.difference import (
+from sublayer.statistics.contrasts import (
     DECIDED,
     ERROR,
     FEWEST_SEEDS,
@@ -17,8 +16,11 @@ from sublayer.statistics.difference import (
     POWER,
     Difference,
     Judgement,
+    Numbers,
+    RunScores,
+    against_baseline,
 )
-from sublayer.statistics.scores import Numbers, RunScores, against_baseline
+from sublayer.statistics.covariance import ItemSpread, SeedSpreads, known_spread
 from sublayer.statistics.simultaneous import (
     NODE_WEIGHTS,
     Largest,

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.statistics.contrasts import Parts
 from sublayer.statistics.covariance import ItemSpread, VariancePosterior
 
 Numbers = NDArray[np.float64]
@@ -24,18 +25,6 @@ _SIZES = np.geomspace(0.25, 64.0, 12)
 _LOG_DRAWS = 13
 _DRAWN_FROM = 2e-3
 """Tail probability below which draws are few: Bonferroni's bound, scaled, serves there."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Standard errors of a difference by source, each in the metric's unit."""
-
-    seeds: float
-    """Due to seeds: the standard error with an unlimited test set."""
-    items: float | None
-    """Due to test items: the standard error with unlimited seeds. None without kept items."""
-    tuning: float = 0.0
-    """Due to hyperparameter selection: the standard error with both."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sublayer.errors import ConfigError, check_rules
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.parsing import Count, Number, Typed, check_typed, parse_json
 from sublayer.numbers import count
-from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.contrasts import FEWEST_SEEDS
 
 PRETRAINING = "pretraining"
 """The first stage of every chain: an arm's recipe."""

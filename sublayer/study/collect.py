@@ -23,7 +23,7 @@ from sublayer.numbers import count
 from sublayer.objective.supervised.family import example_batches
 from sublayer.objective.supervised.scores import REMEDY, BaselineScores, part_name, trained_examples
 from sublayer.runs.run import describe_small_test
-from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.contrasts import FEWEST_SEEDS
 from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arms import (
     FINETUNE,

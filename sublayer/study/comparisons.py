@@ -17,7 +17,7 @@ from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Metric
 from sublayer.files.parsing import parse_toml
 from sublayer.numbers import count, enumerate_names, format_excess, format_factor
-from sublayer.statistics.difference import DECIDED, Difference
+from sublayer.statistics.contrasts import DECIDED, Difference
 from sublayer.statistics.secondary import (
     Course,
     Ratio,

@@ -17,7 +17,7 @@ from sublayer.config.rules import is_idle
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
 from sublayer.errors import ConfigError, check_rules, nearest
 from sublayer.files.storage import describe_absence
-from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.contrasts import FEWEST_SEEDS
 from sublayer.statistics.looks import Looks, fixed, until_decided
 from sublayer.study.arms import (
     FINETUNE,

@@ -14,6 +14,14 @@ from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import FromItems, ItemTable, Metric
 from sublayer.files.parsing import Number, Typed, read_typed
 from sublayer.objective.supervised.scores import SCORE
+from sublayer.statistics.contrasts import (
+    FEWEST_SEEDS,
+    MOST_SEEDS,
+    Judgement,
+    RunScores,
+    Tuned,
+    against_baseline,
+)
 from sublayer.statistics.covariance import (
     FEWEST_DOCUMENTS,
     FEWEST_UNITS,
@@ -21,7 +29,6 @@ from sublayer.statistics.covariance import (
     shares_of,
     units_of,
 )
-from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS, Judgement
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import (
     Looks,
@@ -34,7 +41,6 @@ from sublayer.statistics.looks import (
     until_decided,
     without_verdicts,
 )
-from sublayer.statistics.scores import RunScores, Tuned, against_baseline
 from sublayer.study.arms import Chain, names_of
 from sublayer.study.columns import Column, primary_column, run_scores
 from sublayer.study.definition import Study

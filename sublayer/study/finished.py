@@ -23,7 +23,7 @@ from sublayer.objective.base import Scored, family_of
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named
 from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.session import prepare_data
-from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.contrasts import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import LONGEST_PART, PRETRAINING, Arm, in_path, name_arms
 from sublayer.study.collect import collect_results, list_caveats, list_text_caveats

@@ -25,7 +25,7 @@ from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_object, read_toml
 from sublayer.numbers import count
 from sublayer.runs.folder import ENSEMBLE
-from sublayer.statistics.difference import CONFIDENCE
+from sublayer.statistics.contrasts import CONFIDENCE
 from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget import Rule
 from sublayer.study.definition import OptionedStudy, Study

@@ -20,8 +20,7 @@ from sublayer.config.table import (
 from sublayer.errors import ConfigError, check_rules
 from sublayer.evaluation.items import Metric
 from sublayer.numbers import count
-from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.statistics.scores import Contrast, arm_less
+from sublayer.statistics.contrasts import FEWEST_SEEDS, Contrast, arm_less
 
 if TYPE_CHECKING:
     from sublayer.data.prepare import Data

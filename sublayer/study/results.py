@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sublayer.evaluation.items import Metric
-from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Pairing
+from sublayer.statistics.contrasts import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.inspection import InspectedLayers, WrittenSample
 
 RESULTS = "results.json"

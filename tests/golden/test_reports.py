@@ -16,8 +16,7 @@ import pytest
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.reporting.html import render_report
 from sublayer.reporting.terminal import render, summarize
-from sublayer.statistics.scores import Contrast
-from sublayer.statistics.simultaneous import Parts
+from sublayer.statistics.contrasts import Contrast, Parts
 from sublayer.study.inspection import InspectedLayers, WrittenSample
 from sublayer.study.question import Hypothesis
 from sublayer.study.results import ArmResult, Results, StudyText, Tuning

@@ -14,7 +14,7 @@ import sublayer
 from sublayer.errors import SublayerError
 from sublayer.judging import ledger as ledgers
 from sublayer.judging.ledger import ERROR, LedgerPlan, looks_to_share, open_ledger, runs_of
-from sublayer.statistics.difference import Difference
+from sublayer.statistics.contrasts import Difference
 
 OF_FILE = LedgerPlan("loss", is_lower_better=True)
 PLAN = replace(OF_FILE, looks=4)
@@ -145,7 +145,7 @@ def test_processes_that_share_a_ledger_take_looks_in_turn(path):
     program = """if True:
         import sys
         from pathlib import Path
-        from sublayer.statistics.difference import Difference
+        from sublayer.statistics.contrasts import Difference
         from sublayer.judging.ledger import LedgerPlan, open_ledger, runs_of
         for number in range(10):
             new = runs_of("new", {0: float(sys.argv[2]), 1: float(number)})

@@ -33,7 +33,7 @@ from sublayer.reporting.tables import quality_sheet, secondary_sheet
 from sublayer.reporting.words import conditions, hypothesis_words, in_display_units, turn_lines
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
-from sublayer.statistics.difference import Verdict
+from sublayer.statistics.contrasts import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study import comparisons as comparing
 from sublayer.study import inspection as inspecting

@@ -16,14 +16,21 @@ from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable, Metric
 from sublayer.objective.causal import BITS_PER_BYTE
+from sublayer.statistics import contrasts as contrasting
 from sublayer.statistics import covariance
 from sublayer.statistics import looks as planning
-from sublayer.statistics import scores as scoring
+from sublayer.statistics.contrasts import (
+    DECIDED,
+    ERROR,
+    Contrast,
+    Judgement,
+    RunScores,
+    Tuned,
+    arm_less,
+)
 from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSpreads, known_spread
-from sublayer.statistics.difference import DECIDED, ERROR, Judgement
 from sublayer.statistics.judge import ContrastFamily, is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.looks import GOING_ON, Looks, fixed, judge_looks, until_decided
-from sublayer.statistics.scores import Contrast, RunScores, Tuned, arm_less
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 from sublayer.study.arms import PRETRAINING, Arm
 from sublayer.study.columns import Column, metric_columns
@@ -88,7 +95,7 @@ def test_families_with_a_pooled_variance_have_the_p_of_dunnett_and_of_tukey(pair
     arms = [str(arm) for arm in range(len(sizes))]
     every = [arm_less(arm, first) for first, arm in combinations(arms, 2)]
     contrasts = every if pairs == "all" else every[: len(arms) - 1]
-    weights = scoring.weights_of(contrasts, arms)
+    weights = contrasting.weights_of(contrasts, arms)
     freedom = float(sum(sizes) - len(sizes))
     pooled = sum(float(((own - own.mean()) ** 2).sum()) for own in samples) / freedom
     products = pooled * weights @ np.diag(1.0 / np.array(sizes)) @ weights.T
@@ -450,7 +457,7 @@ def test_arms_that_share_nearly_all_of_a_seed_are_not_called_different(n_arms, n
         own = rng.normal(size=(n_arms, n_seeds)) * np.geomspace(1.0, widest, n_arms)[:, None]
         values = 50.0 * rng.normal(size=n_seeds) + own
         scores = RunScores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=bool))
-        contrasts = scoring.against_baseline(arms, "0")
+        contrasts = contrasting.against_baseline(arms, "0")
         found = ContrastFamily(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
         wrong += any(each.verdict != "cannot tell" for each in found.differences)
     assert wrong <= 18  # of 150 at 5 %: exceeded once in 4,000 times

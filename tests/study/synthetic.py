@@ -6,9 +6,8 @@ import numpy as np
 
 from sublayer.objective.base import family
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.statistics.difference import FEWEST_SEEDS, Difference
+from sublayer.statistics.contrasts import FEWEST_SEEDS, Difference, RunScores, against_baseline
 from sublayer.statistics.judge import ContrastFamily
-from sublayer.statistics.scores import RunScores, against_baseline
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
 
 
