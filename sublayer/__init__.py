@@ -14,10 +14,9 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
-    from sublayer.api.comparing import compare, judge
+    from sublayer.api.comparing import compare, judge, plan
     from sublayer.api.finetuning import finetune
     from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
-    from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, recipe
     from sublayer.api.run import (
         Run,
@@ -83,10 +82,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 _NAMES = {
-    "sublayer.api.comparing": ("compare", "judge"),
+    "sublayer.api.comparing": ("compare", "judge", "plan"),
     "sublayer.api.finetuning": ("finetune",),
     "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),
-    "sublayer.api.planning": ("plan",),
     "sublayer.api.recipes": ("draw", "list_recipes", "recipe"),
     "sublayer.api.run": (
         *("Run", "export", "from_recipe", "import_model", "list_runs", "load", "open_run"),

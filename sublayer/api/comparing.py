@@ -1,7 +1,8 @@
-"""Verdicts: trained and compared arms, judged scores of any trainer's runs."""
+"""Comparisons: arms trained and compared, scores of any trainer's runs judged, costs planned."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
@@ -13,8 +14,10 @@ from sublayer.api.arguments import (
     as_sources,
     study_options,
 )
-from sublayer.api.results import Result, draw_curves, figure, html_table, page, prose
-from sublayer.errors import SublayerError
+from sublayer.api.results import Found, Result, draw_curves, figure, html_table, page, prose
+from sublayer.errors import ConfigError, SublayerError, check_rules
+from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
+from sublayer.numbers import count
 from sublayer.options import Option, PathText, checked
 from sublayer.plot import look
 from sublayer.system.terminal import note, searchable, stage
@@ -23,6 +26,10 @@ from sublayer.values import as_json_values
 if TYPE_CHECKING:
     from sublayer.reporting.judged import JudgedRuns
     from sublayer.statistics.contrasts import Difference
+    from sublayer.statistics.looks import Looks
+    from sublayer.study.budget import Clock, Resources, Sized, StepTime
+    from sublayer.study.cost_plan import Machine
+    from sublayer.study.definition import Study
     from sublayer.study.results import ArmResult, Results
 
 MOST_LOOKS = 1_000_000
@@ -231,3 +238,320 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
         for line in sources.said:  # the path that the verdict would begin with
             note(f"read: {line}")
         raise
+
+
+_AS_LONG = (
+    "stages of tasks are counted with every example as long as data.context; most are shorter "
+    "and cost less"
+)
+
+
+class Plan(Found):
+    """Parameters, operations, memory, disk and time of each arm of a comparison, or of a run."""
+
+    @property
+    def arms(self) -> list[dict[str, Any]]:
+        """Each arm: parameters, FLOPs per token, bytes of memory and disk, steps, hours."""
+        return list(self["arms"])
+
+    @property
+    def total(self) -> dict[str, Any]:
+        """The runs together: their number, hours, bytes of memory and disk."""
+        return dict(self["total"])
+
+    @property
+    def notes(self) -> list[str]:
+        """Assumptions, and the detectable difference of the study."""
+        return list(self["notes"])
+
+    def _repr_html_(self) -> str:
+        from sublayer.reporting.terminal import plan_lines, plan_sheet, planned_sheet
+
+        lines = [*plan_lines(self.found), *self.notes]
+        sheets = [plan_sheet(self.arms), planned_sheet(self.arms)]
+        tables = [html_table(sheet.headings, sheet.rows) for sheet in sheets if sheet.rows]
+        return page(*tables, "".join(map(prose, lines)))
+
+
+Measure = Annotated[
+    bool,
+    Option("Time a few real training steps on random tokens, within a minute."),
+]
+Processes = Annotated[
+    int | None,
+    Option(
+        "Number of processes, one device each, to plan under each train.shard: memory, traffic, "
+        "time. Default: 1 with a --device that has a datasheet.",
+        least=1,
+        most=1 << 16,
+    ),
+]
+PlannedDevice = Annotated[
+    str | None,
+    Option(
+        f"Device to plan for: cpu, cuda, cuda:1 ... of this machine, or {', '.join(DEVICES)} by "
+        "datasheet. Default: a GPU if available.",
+        metavar="DEVICE",
+        complete="planned_devices",
+    ),
+]
+PeakShare = Annotated[
+    float | None,
+    Option(
+        "Share of the device's peak that computing reaches, such as 0.4. Default: 1, for the "
+        "least possible time.",
+        metavar="SHARE",
+        least=0,
+        most=1,
+    ),
+]
+Link = Annotated[
+    float | None,
+    Option(
+        "One-way bandwidth from a device to others in GB/s, such as 50 between machines. "
+        "Default: the datasheet's, within a machine.",
+        metavar="GB/S",
+        least=0,
+        most=1e6,
+    ),
+]
+
+
+@checked
+def plan(
+    source: PathText | Sequence[PathText],
+    overrides: Overrides | None = None,
+    *,
+    measure: Measure = False,
+    processes: Processes = None,
+    device: PlannedDevice = None,
+    share: PeakShare = None,
+    link: Link = None,
+    **options: Unpack[StudyOptions],
+) -> Plan:
+    """Plan the runs of a recipe, several recipes or a study, before anything is spent.
+
+    Parameters, operations per token, bytes of memory and disk; with ``measure``, seconds of a step
+    and hours; with ``processes``, memory, traffic and time of each. Nothing is trained and no text
+    is read.
+    """
+    sources = as_sources(source)
+    from sublayer.study.budget import find_resources, share_threads
+    from sublayer.study.cost_plan import (
+        Machine,
+        make_plan,
+        plan_processes,
+    )
+    from sublayer.study.definition import ask, is_run, load_asked
+
+    given = study_options(options)
+    jobs = given.jobs
+    _check_processes(processes, device, share, link, measure=measure, jobs=jobs)
+    datasheet = DEVICES.get(device or "")
+    if len(sources) > 1 and any(map(is_run, sources)):
+        raise ConfigError(
+            "finished runs are compared without training, so there is nothing to plan: plan "
+            f"recipes, or use `sublayer compare {shlex.join(sources)}`"
+        )
+    study = load_asked(sources, overrides or (), vary_texts=given.vary, scale=given.scale)
+    is_divided = processes is not None or datasheet is not None
+    if study.chain is not None and is_divided:
+        raise ConfigError(
+            f"{study.name} has stages, planned for one process only: leave out --processes, or "
+            "plan a stage's recipe"
+        )
+    if jobs > 1 and len(study.arms) == 1:
+        raise ConfigError(
+            f"--jobs {jobs} runs several arms in parallel, but {study.name} is one arm: leave it "
+            "out, or give --vary"
+        )
+    if jobs > 1:
+        study = replace(study, arms=share_threads(study.arms, jobs))
+    asked = ask(study, given)
+    study, n_seeds, n_tried = asked.study, asked.n_seeds, asked.n_tuning
+    folder = (given.out or Path()).absolute()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    resources = find_resources(None if datasheet else device, existing)
+    if datasheet is not None:
+        memory = datasheet.memory_bytes
+        resources = replace(resources, device="cuda", memory_bytes=memory, has_fast_bfloat16=True)
+    clock = _clock(resources, jobs) if measure else None
+    if clock is None and datasheet is None and jobs == len(sources) == len(study.arms) == 1:
+        clock = _pace_of(Path(sources[0]), overrides or (), resources)
+    with stage("measuring" if measure else "counting"):
+        counted = make_plan(study.arms, study.match, resources, clock)
+    notes = [*counted.notes, *study.caveats]
+    n_below = study.chain.n_seeds if study.chain is not None else 1
+    if n_seeds == n_below == 1 and len(study.arms) > 1:
+        notes.append("one seed gives values and no verdict: an interval needs three")
+    if asked.tune:
+        notes.append(
+            f"every arm tries {' '.join(asked.tune)}, {count(len(asked.trials), 'trial')}, with "
+            f"seeds of its own ({count(asked.seeds.n_tuning, 'seed')} each), and keeps the best "
+            "on validation"
+        )
+    if len(study.arms) > 1 and study.chain is None:
+        notes += _foreseen(study, asked.looks, given.out)
+    if not study.scoring.is_whole_test:
+        notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
+    if study.inspecting is not None:
+        notes.append(f"runs are inspected: {study.inspecting.describe(study.scoring.split_name)}")
+    counted = replace(counted, notes=tuple(notes))
+    if study.chain is not None:
+        from sublayer.study.cost_plan import plan_stages, stages_to_json, with_stages
+
+        with stage("measuring" if measure else "counting"):
+            stages = plan_stages(study, counted, resources, clock, n_seeds=n_seeds)
+        counted = with_stages(counted, stages, study.chain)
+        result = counted.to_json(resources, n_seeds, n_tried, jobs)
+        result |= stages_to_json(stages, resources, jobs)
+        result["notes"] += [_AS_LONG] if study.chain.finetunes else []
+        result["notes"].append(study.chain.explain_nesting(n_seeds))
+    else:
+        result = counted.to_json(resources, n_seeds, n_tried, jobs)
+    if is_divided:
+        rate = None if link is None else link * 1e9
+        machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate, device)
+        n_runs = n_tried + n_seeds
+        arms = zip(study.arms, counted.arms, strict=True)
+        plans = [plan_processes(arm, of_arm, machine, n_runs) for arm, of_arm in arms]
+        result["processes"] = {**machine.to_json(), "runs": n_runs, "arms": plans}
+        result["processes"]["notes"] = [*_process_notes(plans[0]["shards"], machine)]
+    from sublayer.reporting.terminal import render_plan
+
+    return Plan(result, render_plan(result))
+
+
+def _pace_of(run: Path, overrides: Overrides, resources: "Resources") -> "Clock | None":
+    """Return the step time of a run trained on this machine; None for any other source.
+
+    ``overrides`` may only change its length.
+    """
+    from sublayer.files.checkpoints import read_record
+    from sublayer.study.budget import StepTime
+
+    keys = [str(setting).partition("=")[0] for setting in overrides]
+    record = (
+        read_record(run) if run.is_dir() and {*keys} <= {"train.steps", "train.epochs"} else None
+    )
+    if not record:
+        return None
+    with stage("starting PyTorch"):
+        from sublayer.system.machine import processor
+    machine = record.get("machine") or {}
+    is_same = (machine.get("device") == "cpu") == (resources.device == "cpu")
+    if machine.get("processor") != processor() or not is_same:
+        return None
+    seconds = record["tokens"] / record["tokens_per_s"] / record["step"]
+    return lambda arms: [StepTime(seconds, is_measured=True)] * len(arms)
+
+
+def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
+    """Return the detectable difference of the study, if the spread over seeds is known.
+
+    PyTorch is imported only then, for the metrics of the objective.
+    """
+    from sublayer.study.evidence import UNKNOWN, foresee
+    from sublayer.study.results import RESULTS
+
+    folder = out or Path("runs") / (study.folder or study.name)
+    question = study.question
+    if question.margin == "" and question.spread == "" and not (folder / RESULTS).is_file():
+        return [UNKNOWN]
+    with stage("starting PyTorch"):
+        from sublayer.study.columns import study_metrics
+    metric, *_ = study_metrics(study)
+    return list(foresee(study, metric, looks, folder))
+
+
+def _clock(resources: "Resources", jobs: int) -> "Clock":
+    # Measuring imports PyTorch; a plan of counts does not.
+    with stage("starting PyTorch"):
+        from sublayer.study.jobs.company import company
+        from sublayer.study.step_time import Stopwatch
+
+    if jobs == 1:
+        return Stopwatch(resources, note)
+
+    def measure_in_company(arms: "Sequence[Sized]") -> "Sequence[StepTime]":
+        baseline = arms[0]
+        free = resources.memory_bytes
+        share = replace(resources, memory_bytes=None if free is None else free // jobs)
+        is_held = share.fits_memory(baseline.recipe, baseline.vocab_size) is not False
+        # The plan reports that it does not fit; the time of a single run is taken.
+        with company(baseline, jobs - 1 if is_held else 0, resources.device):
+            return Stopwatch(resources, note)(arms)
+
+    return measure_in_company
+
+
+def _check_processes(
+    number: int | None,
+    device: str | None,
+    share: float | None,
+    link: float | None,
+    *,
+    measure: bool,
+    jobs: int,
+) -> None:
+    """Raise ConfigError, in one line, for contradicting options."""
+    is_datasheet = device in DEVICES
+    if device is not None and not device.startswith("cuda"):
+        check_device(device)
+    names = ", ".join(DEVICES)
+    check_rules(
+        "",
+        (
+            share is not None and not is_datasheet,
+            f"--share needs a datasheet's peak: give --device {names}",
+        ),
+        (share == 0, "--share 0 gives no speed: give a share of the peak, such as 0.4"),
+        (
+            link is not None and not (is_datasheet and (number or 1) > 1),
+            f"--link needs devices with datasheets: give --processes and --device {names}",
+        ),
+        (link == 0, "--link 0 gives no bandwidth: give GB/s, such as 50"),
+        (
+            measure and is_datasheet,
+            f"--measure times this machine, not --device {device}: leave it out, or give --device "
+            f"{THIS_MACHINE}",
+        ),
+        (
+            jobs > 1 and (is_datasheet or number is not None),
+            f"--jobs {jobs} runs one process per run, which contradicts --processes: leave one of "
+            "them out",
+        ),
+    )
+
+
+def _process_notes(shards: Sequence[dict[str, Any]], machine: "Machine") -> Iterator[str]:
+    """Yield the assumptions behind the figures of several processes, under each shard."""
+    device, rate = machine.device, machine.link_bytes_per_s
+    if device is None:
+        if shards[0]["computing_seconds"] is not None:
+            yield (
+                "time: one process on all cores, taken as the speed of all processes together; "
+                "without communication"
+            )
+    else:
+        peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g}% of the peak"
+        time = f"{peak} of {device.title}, nothing sent"
+        if rate is not None:
+            time = (
+                f"from {peak} of {device.title}, sending at {rate / 1e9:g} GB/s one way, from "
+                "full to no overlap with computing"
+            )
+        yield f"time: {time}; without evaluations, optimizer, or waiting for text"
+        if rate is None:
+            yield (
+                f"{machine.n_processes} processes exceed the {DEVICES_PER_MACHINE} devices of one "
+                "machine, and no datasheet gives the bandwidth between machines: give --link"
+            )
+        yield "figures for GPUs are unverified; memory was verified on CPUs"
+    if len(shards) == 1:
+        yield (
+            "train.shard has no effect here: it cannot shard with train.exact, or with this "
+            "optimizer"
+        )
+    if machine.n_processes == 1:
+        yield "train.shard has no effect on one process"

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from sublayer.api import comparing, planning, run
+from sublayer.api import comparing, run
 from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, Details, client_of
 from sublayer.errors import ConfigError
@@ -81,7 +81,7 @@ def compare(
 
 
 @client_of(
-    planning.plan, "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
+    comparing.plan, "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 )
 def plan(source: Source, words: Words = (), **options: Any) -> CommandResult:
     """Print the cost of a run or of each arm of a comparison: parameters, FLOPs, memory, disk; with
@@ -92,7 +92,7 @@ def plan(source: Source, words: Words = (), **options: Any) -> CommandResult:
     """
     from sublayer.study.definition import split_words
 
-    return planning.plan(*split_words(source, words), **options)
+    return comparing.plan(*split_words(source, words), **options)
 
 
 @client_of(comparing.judge, "sublayer judge scores/base.csv scores/new.csv")
