@@ -12,7 +12,7 @@ from contestants import GPT2, OURS, X_TRANSFORMERS, Setup, Step
 from encoders import EncoderSetup
 
 from sublayer.config.recipe import ResolvedRecipe
-from sublayer.estimate.cost import flops_per_token
+from sublayer.model.estimates import flops_per_token
 
 N_COUNTED = 16
 """Steps whose tokens and examples tell the mean length of an example."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.stacks import stacks
-from sublayer.estimate.cost import flops_per_token
-from sublayer.model.estimates import Precision, stack_length
+from sublayer.model.estimates import Precision, flops_per_token, stack_length
 from sublayer.system.machine import wait_for
 from sublayer.training.speed import bfloat16_gain, own_clocks
 

@@ -21,7 +21,7 @@ from rounds import Rounds, Timing
 
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model
-from sublayer.estimate.cost import flops_per_token
+from sublayer.model.estimates import flops_per_token
 from sublayer.system.machine import describe_machine, processor
 from sublayer.system.memory import cores
 

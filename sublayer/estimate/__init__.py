@@ -1,1 +1,1 @@
-"""Estimates of parameters, operations and memory, from the config alone."""
+"""Estimates of the memory, traffic and time of a training, from the config alone."""

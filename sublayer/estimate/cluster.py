@@ -15,7 +15,6 @@ from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError, nearest_hint
-from sublayer.estimate.cost import count_parameters, n_own_parameters
 from sublayer.estimate.memory import (
     TrainingMemory,
     block_activations,
@@ -26,7 +25,15 @@ from sublayer.estimate.memory import (
     training_memory,
     whole_copy,
 )
-from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, Precision, Workload, estimate_of
+from sublayer.model.estimates import (
+    FLOAT32_BYTES,
+    DeviceKind,
+    Precision,
+    Workload,
+    count_parameters,
+    estimate_of,
+    n_own_parameters,
+)
 from sublayer.system.memory import check_memory
 
 _GB = 10**9

@@ -29,23 +29,21 @@ from sublayer.config.stacks import (
     stacks,
 )
 from sublayer.config.train import NOTHING, Frozen
-from sublayer.estimate.cost import (
-    all_classifiers,
-    count_parameters,
-    embedding_parameters,
-    entry_parameters,
-    entry_sets,
-    n_own_parameters,
-    n_read_states,
-    trained_heads,
-)
 from sublayer.model.estimates import (
     FLOAT32_BYTES,
     AttentionEstimate,
     Precision,
     Workload,
+    all_classifiers,
+    count_parameters,
+    embedding_parameters,
+    entry_parameters,
+    entry_sets,
     estimate_of,
+    n_own_parameters,
+    n_read_states,
     stack_length,
+    trained_heads,
 )
 from sublayer.model.kernels.sizes import (
     CPU_CHUNK_LOGITS,

@@ -28,7 +28,6 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import check_first_blocks, position_scheme
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.estimate.cost import count_parameters
 from sublayer.files.checkpoints import (
     RECORD,
     Lengthening,
@@ -44,6 +43,7 @@ from sublayer.files.storage import (
     temporary_path,
     write_file,
 )
+from sublayer.model.estimates import count_parameters
 from sublayer.system.processes import is_first_launched, is_launched, n_launched
 from sublayer.system.terminal import note
 

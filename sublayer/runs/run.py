@@ -27,9 +27,9 @@ from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.checkpoints import Lengthening
 from sublayer.files.storage import as_typed
+from sublayer.model.estimates import count_parameters, flops_per_token
 from sublayer.model.model_folder import describe_model
 from sublayer.numbers import count
 from sublayer.objective.base import Family, family_of

@@ -17,8 +17,8 @@ from sublayer.config.recipe import HEADINGS, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
 from sublayer.errors import ConfigError, check_rules
-from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.parsing import Count, Number, Typed, check_typed, parse_json
+from sublayer.model.estimates import count_parameters, flops_per_token
 from sublayer.numbers import count
 from sublayer.statistics.contrasts import FEWEST_SEEDS
 

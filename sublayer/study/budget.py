@@ -35,9 +35,15 @@ from sublayer.config.stacks import entries
 from sublayer.config.train import LENGTHS
 from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.estimate.memory import TrainingMemory, n_states, training_memory
-from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, Precision, Workload
+from sublayer.model.estimates import (
+    FLOAT32_BYTES,
+    DeviceKind,
+    Precision,
+    Workload,
+    count_parameters,
+    flops_per_token,
+)
 from sublayer.study.arms import Arm
 from sublayer.system.memory import cores, free_memory
 

@@ -26,9 +26,14 @@ from sublayer.estimate.cluster import (
     step_traffic,
     units_of,
 )
-from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
 from sublayer.estimate.memory import TrainingMemory, n_frozen_parameters
-from sublayer.model.estimates import FLOAT32_BYTES, Precision
+from sublayer.model.estimates import (
+    FLOAT32_BYTES,
+    Parameters,
+    Precision,
+    count_parameters,
+    flops_per_token,
+)
 from sublayer.numbers import count
 from sublayer.runs.folder import check_start
 from sublayer.study.arms import PRETRAINING, Arm, Chain, Stage, arm_notes

@@ -14,7 +14,7 @@ from sublayer.config.resolve import (
     resolve_train,
     run_threads,
 )
-from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.model.estimates import count_parameters, flops_per_token
 from sublayer.model.transformer import build, compose
 from sublayer.objective.base import family_of
 from sublayer.study.budget import (

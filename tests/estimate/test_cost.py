@@ -20,11 +20,18 @@ from sublayer.config.train import NOTHING, Frozen
 from sublayer.errors import ConfigError
 from sublayer.estimate import cluster
 from sublayer.estimate.cluster import Group, check_training, process_memory, units_of
-from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
 from sublayer.estimate.memory import n_states, saved_casts, step_sizes, training_memory
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
-from sublayer.model.estimates import Workload, estimate_of, stack_length
+from sublayer.model.estimates import (
+    Parameters,
+    Workload,
+    count_parameters,
+    estimate_of,
+    flops_per_token,
+    n_read_states,
+    stack_length,
+)
 from sublayer.model.transformer import build, compose
 from sublayer.system import memory as system_memory
 from sublayer.system.memory import allocating, check_memory

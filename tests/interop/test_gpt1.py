@@ -13,7 +13,6 @@ import torch
 from sublayer.api.run import load
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.estimate.cost import count_parameters
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.gpt import GPT1_FIELDS, SHAPES, Gpt1, import_gpt1, read_gpt1
 from sublayer.interop.huggingface import (
@@ -21,6 +20,7 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
+from sublayer.model.estimates import count_parameters
 from sublayer.model.transformer import build, compose
 from sublayer.text_model import TextModel
 from tests.interop.exported import resolved

@@ -16,10 +16,10 @@ from sublayer.config.resolve import resolve_model
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.step import LstmStepper, Stepper
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout, Rotation, Rotations
+from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.model_folder import load_weights, save_model
 from sublayer.model.parameters import parameter_roles

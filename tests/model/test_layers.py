@@ -11,9 +11,9 @@ from sublayer.config.messages import choices_of
 from sublayer.config.model import ACTIVATIONS, FFNS, Entry, Ffn, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import slot, stacks
-from sublayer.estimate.cost import count_parameters
 from sublayer.model.blocks import FeedForward, Sublayer
 from sublayer.model.context import Context, Keys, Layout, StepKeys
+from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels import cross_entropy as losses
 from sublayer.model.kernels.attention import attend

@@ -11,8 +11,8 @@ from sublayer.config.model import POSITIONS, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters
 from sublayer.model.context import Layout, rotation
+from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels import attention
 from sublayer.model.layers import load_class
 from sublayer.model.positions import (

@@ -12,9 +12,9 @@ from sublayer.config.stacks import HEADS, HeadRow
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
+from sublayer.model.estimates import count_parameters
 from sublayer.model.layers import Linear
 from sublayer.model.model_folder import save_model
 from sublayer.model.parameters import parameter_roles

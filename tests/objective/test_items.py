@@ -23,9 +23,9 @@ from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.translation_batches import TranslationBatches, side_lengths
 from sublayer.decode.beam import BeamSettings
 from sublayer.errors import ConfigError, DataError
-from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.evaluation.items import ALONE
 from sublayer.model.context import Layout
+from sublayer.model.estimates import count_parameters, flops_per_token
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build, compose
 from sublayer.objective.base import KINDS, family, family_of

@@ -16,7 +16,7 @@ from sublayer.config.layers import (
 from sublayer.config.load import load_recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import is_idle
-from sublayer.estimate.cost import count_parameters
+from sublayer.model.estimates import count_parameters
 from sublayer.study.budget import Resources, expected_vocabulary
 from sublayer.study.columns import study_metrics
 from sublayer.study.cost_plan import make_plan

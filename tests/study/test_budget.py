@@ -11,7 +11,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import batch_sequences, resolve_model
 from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.model.estimates import count_parameters, flops_per_token
 from sublayer.reporting.terminal import plan_lines
 from sublayer.study import budget as budgeting
 from sublayer.study.arms import Arm, expand

@@ -15,8 +15,8 @@ from sublayer.config.load import dump_recipe
 from sublayer.config.resolve import expected_model, rows_of_example
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
-from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable, Metric, read_items, write_items
+from sublayer.model.estimates import count_parameters
 from sublayer.objective.causal import spread_windows, windows
 from sublayer.objective.masked import Scoring, encoder_scores
 from sublayer.runs.folder import RunFolder

@@ -10,9 +10,8 @@ from sublayer.config.resolve import expected_model
 from sublayer.data.prepare import Data
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters
 from sublayer.files.cache_folder import cache_folder
-from sublayer.model.estimates import FLOAT32_BYTES
+from sublayer.model.estimates import FLOAT32_BYTES, count_parameters
 from sublayer.numbers import count
 from sublayer.study.arms import Arm
 from sublayer.study.budget import PROGRAM_BYTES, Resources, find_resources, shared_threads
