@@ -16,13 +16,14 @@ from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT, load_finetune, preset_names
 from sublayer.config.layers import Unset, as_setting, override_layer
 from sublayer.errors import ConfigError, nearest_hint
+from sublayer.files.lines import suffix_of
 from sublayer.files.storage import as_typed, expanded
 from sublayer.numbers import count
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import note, stage
 from sublayer.tasks.own_table import SUFFIXES, columns_of, find_table, table_of
-from sublayer.tasks.records import missing_column, named, suffix_of
+from sublayer.tasks.records import missing_column, named
 from sublayer.tasks.registry import TASKS
 from sublayer.values import plain
 

@@ -8,14 +8,13 @@ from sublayer.api import inspecting, run, scoring, writing
 from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, client_of, has_work, refuse
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.lines import text_lines
+from sublayer.files.lines import suffix_of, text_lines
 from sublayer.files.storage import as_typed, check_free, expanded, new_file
 from sublayer.numbers import count
 from sublayer.options import Argument, Option
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import display, note, stage
 from sublayer.tasks.own_table import SUFFIXES
-from sublayer.tasks.records import suffix_of
 
 
 @client_of(run.import_model, "sublayer import huggingface downloads/gpt2 --out runs/gpt2")

@@ -29,19 +29,12 @@ from sublayer.data.text.ranges import DocumentRange, SplitName
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import content_key, corpus_folders, replacing
-from sublayer.files.lines import PACKED, decoded, read_lines
+from sublayer.files.lines import PACKED, decoded, read_lines, suffix_of
 from sublayer.files.parsing import read_json
 from sublayer.files.storage import expanded
 from sublayer.numbers import count
 from sublayer.system.terminal import note
-from sublayer.tasks.records import (
-    Record,
-    read_parquet,
-    read_records,
-    sheets_note,
-    suffix_of,
-    whole_rows,
-)
+from sublayer.tasks.records import Record, read_parquet, read_records, sheets_note, whole_rows
 
 Fields = tuple[str, str]
 """The fields or columns of records that hold source and target.

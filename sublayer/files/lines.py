@@ -387,6 +387,16 @@ def archived_name(path: Path) -> str:
         return _only_member(archive, path).filename
 
 
+def suffix_of(path: Path) -> str:
+    """Return the lower-case suffix of a file's name, without that of its compression: ``.tsv``."""
+    name = path.name.lower()
+    for suffix in PACKED_TABLES:
+        name = name.removesuffix(suffix)
+    if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
+        return Path(archived_name(path).lower()).suffix
+    return Path(name).suffix
+
+
 def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     members = [
         member

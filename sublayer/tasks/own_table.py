@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.errors import ConfigError, DataError, nearest_hint
+from sublayer.files.lines import suffix_of
 from sublayer.files.storage import describe_absence, expanded
 from sublayer.numbers import count
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, unpacked_name
@@ -28,7 +29,6 @@ from sublayer.tasks.records import (
     read_csv,
     read_records,
     sheets_note,
-    suffix_of,
 )
 from sublayer.tasks.task import Answer, Example, Kind, Task
 

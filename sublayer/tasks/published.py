@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sublayer.errors import DataError
-from sublayer.files.lines import read_start
+from sublayer.files.lines import read_start, suffix_of
 from sublayer.numbers import count
 from sublayer.tasks.finding import FileLayout, Release, check_shards
 from sublayer.tasks.records import (
@@ -22,7 +22,6 @@ from sublayer.tasks.records import (
     read_csv,
     read_records,
     read_tsv_records,
-    suffix_of,
 )
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from sublayer.tasks.wording import Wording

@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 
 from sublayer.errors import DataError, extra_module, nearest_hint
 from sublayer.files.lines import (
-    PACKED_TABLES,
-    archived_name,
     decoded,
     held_lines,
     parquet_file,
     python_value,
     read_lines,
     read_start,
+    suffix_of,
 )
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import as_typed
@@ -217,16 +216,6 @@ def read_tsv_records(
             yield _row(path, line, names, cells)
     if not names:
         raise DataError(f"{path} is empty")
-
-
-def suffix_of(path: Path) -> str:
-    """Return the lower-case suffix of a file's name, without that of its compression: ``.tsv``."""
-    name = path.name.lower()
-    for suffix in PACKED_TABLES:
-        name = name.removesuffix(suffix)
-    if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
-        return Path(archived_name(path).lower()).suffix
-    return Path(name).suffix
 
 
 def named(names: Sequence[str] | Mapping[str, Any]) -> str:

@@ -37,12 +37,12 @@ from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import DataError
 from sublayer.files.arrays import Bools, dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing
+from sublayer.files.lines import suffix_of
 from sublayer.numbers import count
 from sublayer.system.terminal import note, stage
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
 from sublayer.tasks.own_table import NAME, OwnTable, describe_left_out
 from sublayer.tasks.published import VERSION, ReadSplit
-from sublayer.tasks.records import suffix_of
 from sublayer.tasks.registry import TASKS, locate_files, read_split, wording_of
 from sublayer.tasks.task import Example, Task, bundles_of, held_out
 

@@ -38,18 +38,19 @@ from sublayer.data.text.files import (
 from sublayer.errors import ConfigError, DataError, extra_module
 from sublayer.files.arrays import FooterFile, Ints, read_columns, read_description
 from sublayer.files.cache_folder import content_key, read_or_make, replacing
-from sublayer.files.lines import FileText, blocks_of, count_line_ends, decoded, read_lines, unpacked
+from sublayer.files.lines import (
+    FileText,
+    blocks_of,
+    count_line_ends,
+    decoded,
+    read_lines,
+    suffix_of,
+    unpacked,
+)
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import expanded
 from sublayer.numbers import count
-from sublayer.tasks.records import (
-    Record,
-    begins_with,
-    read_parquet,
-    read_records,
-    suffix_of,
-    whole_rows,
-)
+from sublayer.tasks.records import Record, begins_with, read_parquet, read_records, whole_rows
 
 ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""

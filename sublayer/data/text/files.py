@@ -24,12 +24,13 @@ from sublayer.files.lines import (
     conversion,
     read_blocks,
     read_start,
+    suffix_of,
     unpack,
     wide_encoding,
 )
 from sublayer.files.storage import as_typed, describe_absence, expanded
 from sublayer.numbers import count
-from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
+from sublayer.tasks.records import WEB_PAGE, read_records
 
 Text = bytes | FileText
 """Raw bytes, of a file without a copy in memory."""

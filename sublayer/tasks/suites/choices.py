@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import decoded, read_lines, suffix_of
 from sublayer.tasks.finding import FileLayout, entries
 from sublayer.tasks.published import Found, Published, ReadSplit
-from sublayer.tasks.records import Record, named, read_records, suffix_of
+from sublayer.tasks.records import Record, named, read_records
 from sublayer.tasks.task import Example, Task
 from sublayer.tasks.wording import Wording, marking
 

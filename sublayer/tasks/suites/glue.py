@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.errors import DataError
+from sublayer.files.lines import suffix_of
 from sublayer.tasks.finding import SUFFIXES, FileLayout, Release
 from sublayer.tasks.published import AnswerFile, ColumnsTask, ReadSplit
-from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
+from sublayer.tasks.records import Record, read_records, read_tsv
 from sublayer.tasks.suites.superglue import RTE_FILES, xml_records
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.wording import Wording, marking
