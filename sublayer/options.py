@@ -38,6 +38,13 @@ PathText = str | PathLike[str]
 """A path of a file or folder, or the name of a recipe or a study; a run is a path."""
 
 
+def as_text(target: Any, what: str = "a path") -> str:
+    """Return a path or a name as text; raise ConfigError for anything else."""
+    if isinstance(target, str | PathLike):
+        return str(fspath(target))
+    raise ConfigError(f"{type(target).__name__} is not {what}: name a file or a folder")
+
+
 @dataclass(frozen=True, repr=False)
 class Option:
     """The command-line option of a parameter, as metadata in its ``Annotated`` type."""

@@ -24,7 +24,7 @@ from sublayer.config.table import (
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.numbers import count
-from sublayer.options import Argument, Option, PathText
+from sublayer.options import Argument, Option, PathText, as_text
 from sublayer.system.terminal import note, stage
 from sublayer.text_model import TextModel
 from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
@@ -333,13 +333,6 @@ def study_options(
     for name in given.keys() & readers.keys():
         given[name] = readers[name](given[name])
     return Options(device=device, on=on, resume=resume, **given)
-
-
-def as_text(target: Any, what: str = "a path") -> str:
-    """Return a path or a name as text; raise ConfigError for anything else."""
-    if isinstance(target, str | PathLike):
-        return str(fspath(target))
-    raise ConfigError(f"{type(target).__name__} is not {what}: name a file or a folder")
 
 
 def as_source(target: Any) -> str:

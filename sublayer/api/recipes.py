@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic.fields import FieldInfo
 
-from sublayer.api.arguments import Overrides, as_path, as_text
+from sublayer.api.arguments import Overrides, as_path
 from sublayer.api.results import Found, check_new, figure, html_table, page, write_plot
 from sublayer.config.layers import (
     find_source,
@@ -36,7 +36,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import OF_KIND, is_idle, uses, value_of
 from sublayer.errors import ConfigError, nearest
 from sublayer.files.storage import resolved
-from sublayer.options import Option, PathText, checked
+from sublayer.options import Option, PathText, as_text, checked
 from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table
 

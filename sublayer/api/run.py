@@ -16,7 +16,6 @@ from sublayer.api.arguments import (
     Settings,
     TableFiles,
     as_path,
-    as_text,
     starting,
 )
 from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
@@ -25,7 +24,7 @@ from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
 from sublayer.interop.classes import CLASSES, describe_classes
 from sublayer.numbers import count, enumerate_names, format_quantity
-from sublayer.options import Argument, Option, PathText, checked
+from sublayer.options import Argument, Option, PathText, as_text, checked
 from sublayer.plot import look
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import hanging, note, searchable, stage
