@@ -41,9 +41,8 @@ from sublayer.data.text.ranges import (
     count_bytes,
 )
 from sublayer.data.text.sentences import sentence_stops, sentences_of
-from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
+from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters, marks_pattern
 from sublayer.data.tokenizers.named import load_tokenizer
-from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.files.arrays import (
     FooterFile,

@@ -31,9 +31,8 @@ from sublayer.data.tasks.encoded import (
     find_marks,
     joined,
 )
-from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.base import Tokenizer, marks_pattern
 from sublayer.data.tokenizers.named import with_special_tokens
-from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import DataError
 from sublayer.files.arrays import Bools, dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing

@@ -1,4 +1,4 @@
-"""Interface of tokenizers, with a cache of words; tokenizers of bytes and of characters."""
+"""Interface of tokenizers, with a cache of words and files; tokenizers of bytes and characters."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ from pydantic import Field
 
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.files.lines import FileText
-from sublayer.files.parsing import check_typed
-from sublayer.files.storage import write_file
+from sublayer.files.lines import FileText, check_no_pointer
+from sublayer.files.parsing import check_typed, read_bytes
+from sublayer.files.storage import describe_absence, write_file
 from sublayer.tasks.metrics import UNSPACED
 
 _NAME = re.compile(rb"<extra_id_(0|[1-9][0-9]*)>")
@@ -52,8 +52,18 @@ def split_at_gaps(text: bytes) -> tuple[list[bytes], list[str]]:
     return parts[::2], names
 
 
+def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
+    """Return the pattern of special tokens' names in bytes; None without names."""
+    if not names:
+        return None
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile(b"|".join(re.escape(name.encode()) for name in longest_first))
+
+
 FORMAT = "sublayer-tokenizer"
 VERSION = 1
+MAX_BYTES = 128 << 20
+"""The most bytes of a tokenizer's file; the largest published files have 33 MiB."""
 
 Ids = AnyInts | Sequence[int]
 """Token ids of one text, ``[T]``."""
@@ -255,6 +265,26 @@ def decode_utf8(text: bytes) -> str:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NotUtf8(text, error.start) from None
+
+
+def read_file(path: Path) -> bytes:
+    """Read a tokenizer's file; raise DataError where it is unreadable or implausibly large."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a file: name a tokenizer's file")
+    try:
+        data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
+    except FileNotFoundError:
+        raise DataError(f"the tokenizer {describe_absence(path)}: name another file") from None
+    check_no_pointer(path, data[:64])
+    return data
+
+
+def read_text(path: Path) -> str:
+    """Read a tokenizer's file as text; raise DataError as ``read_file`` does, or with the line."""
+    try:
+        return decode_utf8(read_file(path))
+    except NotUtf8 as error:
+        raise DataError(f"{path}, {error}") from None
 
 
 def after_newline(text: bytes, near: int) -> int:

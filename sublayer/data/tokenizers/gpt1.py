@@ -19,15 +19,10 @@ from sublayer.data.tokenizers.base import (
     RaggedIds,
     Tokenizer,
     decode_utf8,
+    read_text,
     read_value,
 )
-from sublayer.data.tokenizers.library import (
-    call_library,
-    check_ids,
-    parse_merge,
-    read_ids,
-    read_text,
-)
+from sublayer.data.tokenizers.library import call_library, check_ids, parse_merge, read_ids
 from sublayer.data.tokenizers.subword import SubwordTokenizer, count_words, words_by
 from sublayer.data.tokenizers.word_bpe import END, ended_text, train_ended
 from sublayer.errors import ConfigError, DataError, extra_module

@@ -1,4 +1,4 @@
-"""Files of the tokenizers library: read after a probe, and their properties."""
+"""Files of the tokenizers library: read after a probe, and checked."""
 
 import json
 from collections.abc import Callable
@@ -8,39 +8,14 @@ from typing import Annotated, Any, TypeVar
 import tokenizers
 from pydantic import Field
 
-from sublayer.data.tokenizers.base import NotUtf8, decode_utf8
+from sublayer.data.tokenizers.base import read_file
 from sublayer.data.tokenizers.probe import try_file
 from sublayer.errors import DataError
-from sublayer.files.lines import check_no_pointer
-from sublayer.files.parsing import check_typed, parse_json, read_bytes
-from sublayer.files.storage import describe_absence
-
-MAX_BYTES = 128 << 20
-"""The most bytes of a tokenizer's file; the largest published files have 33 MiB."""
+from sublayer.files.parsing import check_typed, parse_json
 
 _SPARE_IDS = 1 << 16
 
 Built = TypeVar("Built")
-
-
-def read_file(path: Path) -> bytes:
-    """Read a tokenizer's file; raise DataError where it is unreadable or implausibly large."""
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path} is not a file: name a tokenizer's file")
-    try:
-        data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
-    except FileNotFoundError:
-        raise DataError(f"the tokenizer {describe_absence(path)}: name another file") from None
-    check_no_pointer(path, data[:64])
-    return data
-
-
-def read_text(path: Path) -> str:
-    """Read a tokenizer's file as text; raise DataError as ``read_file`` does, or with the line."""
-    try:
-        return decode_utf8(read_file(path))
-    except NotUtf8 as error:
-        raise DataError(f"{path}, {error}") from None
 
 
 def parse_merge(path: Path, number: int, line: str) -> tuple[str, str]:

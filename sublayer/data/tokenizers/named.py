@@ -19,6 +19,7 @@ from sublayer.data.tokenizers.base import (
     ExtendedTokenizer,
     Tokenizer,
     WrappedTokenizer,
+    read_file,
     read_value,
 )
 from sublayer.data.tokenizers.gpt1 import (
@@ -30,7 +31,7 @@ from sublayer.data.tokenizers.gpt1 import (
     train_gpt1,
 )
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
-from sublayer.data.tokenizers.library import call_library, read_file
+from sublayer.data.tokenizers.library import call_library
 from sublayer.data.tokenizers.sentencepiece import PairedModels, UnigramTokenizer, has_paired_models
 from sublayer.data.tokenizers.settings import (
     FILES,

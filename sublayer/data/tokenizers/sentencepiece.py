@@ -29,11 +29,12 @@ from sublayer.data.tokenizers.base import (
     decode_utf8,
     find_sentinels,
     read_fields,
+    read_file,
     read_roles,
     read_value,
     sentinel_name,
 )
-from sublayer.data.tokenizers.library import read_file, read_ids
+from sublayer.data.tokenizers.library import read_ids
 from sublayer.data.tokenizers.probe import try_file
 from sublayer.data.tokenizers.settings import (
     AS_MODEL,

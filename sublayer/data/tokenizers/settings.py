@@ -318,14 +318,6 @@ class MarkedText:
         return parts
 
 
-def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
-    """Return the pattern of special tokens' names in bytes; None without names."""
-    if not names:
-        return None
-    longest_first = sorted(names, key=len, reverse=True)
-    return re.compile(b"|".join(re.escape(name.encode()) for name in longest_first))
-
-
 def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
     """Return the tokens that settings name by role, and further special tokens."""
     tokens = {}

@@ -25,6 +25,7 @@ from sublayer.data.tokenizers.base import (
     find_sentinels,
     is_unused,
     read_roles,
+    read_text,
     read_value,
     split_words,
 )
@@ -34,7 +35,6 @@ from sublayer.data.tokenizers.library import (
     parse_merge,
     read_ids,
     read_library,
-    read_text,
 )
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.data.tokenizers.word_bpe import END as WORD_END

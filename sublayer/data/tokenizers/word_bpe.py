@@ -21,9 +21,11 @@ from sublayer.data.tokenizers.base import (
     after_newline,
     decode_utf8,
     read_fields,
+    read_file,
+    read_text,
     read_value,
 )
-from sublayer.data.tokenizers.library import parse_merge, read_file, read_text
+from sublayer.data.tokenizers.library import parse_merge
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.arrays import AnyInts, Bools, Ints, TokenIds
 
