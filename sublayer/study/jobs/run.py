@@ -219,12 +219,15 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     return outcome
 
 
+def _baselines(data: Data) -> BaselineScores:
+    return BaselineScores(lambda: trained_examples(data), are_scored=False)
+
+
 def _make(job: Job, progress: Progress, device: str | None) -> None:
     path = job.path
     if (path / FAILURE).exists() or (job.members and job.scores.exists()):
         return
     data, train = job.find_data(), job.recipe.train
-    baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
     if job.members:
         # Recipe and data are the first member's; the average answers are kept as a run's.
         if train.threads is not None:
@@ -239,7 +242,7 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
         test = of_tasks(data.test or data.train)
         with stage("scoring the development set"):
             predictions = answer_together(models, test.parts, names=list(map(str, job.members)))
-        reports = report_split(test, baselines, predictions)
+        reports = report_split(test, _baselines(data), predictions)
         content = {
             "tasks": [report.to_json() for report in reports],
             "task_bests": [],
@@ -252,7 +255,7 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
     settings: dict[str, Any] = {"device": device, "progress": progress, "plan": job.plan}
     try:
         if job.finetunes:
-            finetune_seed(loaded, path, data, baselines, resume=True, **settings)
+            finetune_seed(loaded, path, data, _baselines(data), resume=True, **settings)
         else:
             train_run(loaded, path, resume=True, data=data, replans=False, **settings)
     except TrainingError as error:
