@@ -11,7 +11,6 @@ from itertools import chain, zip_longest
 from typing import Literal
 
 from sublayer.config.load import LoadedRecipe
-from sublayer.config.messages import show
 from sublayer.config.model import POSITIONS, Entry
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.recipe import ResolvedModel
@@ -30,6 +29,7 @@ from sublayer.config.stacks import (
 )
 from sublayer.numbers import count
 from sublayer.plot import palette
+from sublayer.values import show
 
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]
 """Kind of a box; sets its colour."""

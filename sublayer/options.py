@@ -29,7 +29,7 @@ from typing import (
 
 from sublayer.config.table import text_problem
 from sublayer.errors import ConfigError, SublayerError
-from sublayer.values import plain
+from sublayer.values import plain, show
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,8 +82,6 @@ class Option:
             if self.most is not None and value > self.most:
                 return f"{shown} is too large: give at most {shown_limit(self.most)}"
         if isinstance(value, str | PurePath) and (fault := text_problem(text := fspath(value))):
-            from sublayer.config.messages import show  # slow to import
-
             return f"{show(text)} {fault}"
         return ""
 
@@ -213,8 +211,6 @@ def accepted(name: str, hint: Any, option: Option, value: Any, *, is_text: bool 
         try:
             parsed = TypeAdapter(hint).validate_python(value, strict=not is_text)
         except ValidationError:
-            from sublayer.config.messages import show
-
             shown = show(value) if isinstance(value, str) else f"{value!r:.80}"
             raise ConfigError(f"{name} {shown} is not accepted: give {_expected(hint)}") from None
         value = parsed if is_text else value

@@ -1,5 +1,6 @@
-"""Values as Python's libraries hold them (numpy, pandas, polars, pyarrow), as plain ones."""
+"""Values of numpy, pandas, polars and pyarrow as plain ones, and values in words for messages."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -13,6 +14,11 @@ _AS_TEXT = ("datetime", "pandas", "uuid", "decimal", "fractions")
 """Modules of types that a table holds as their text."""
 _MISSING = ("NAType", "NaTType")
 """The types of pandas' missing values, which are in no comparison equal or unequal."""
+LONGEST_VALUE = 80
+"""Characters of a value in a message."""
+_DEEPEST = 4
+"""Lists and tables within each other that are written out."""
+_MOST_BITS, _DIGITS_PER_BIT = 1024, math.log10(2)
 
 
 def is_missing(value: Any) -> bool:
@@ -176,3 +182,39 @@ def _check_names(names: Sequence[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"the table has several columns {twice!r}: rename all but one")
+
+
+def show(value: Any) -> str:
+    """Format a value as one line, text in quotes, shortened where it is long."""
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = _written(value, _DEEPEST)
+    if len(text) <= LONGEST_VALUE:
+        return text
+    return text[: LONGEST_VALUE - 4] + " ..."
+
+
+def _written(value: Any, deepest: int) -> str:
+    """Format any value as ``repr`` does, but no more of it than is shown.
+
+    This holds whatever its length, depth or number of digits.
+    """
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        n_digits = round(value.bit_length() * _DIGITS_PER_BIT)
+        return f"a whole number of {n_digits:,} digits"
+    if isinstance(value, str):
+        return repr(value[:LONGEST_VALUE])
+    if not isinstance(value, list | tuple | Mapping):
+        return repr(value)
+    if not deepest:
+        return "..."
+    # Of so many members the message is full, however short they are.
+    shown = [
+        f"{_written(member, 0)}: {_written(value[member], deepest - 1)}"
+        if isinstance(value, Mapping)
+        else _written(member, deepest - 1)
+        for member in itertools.islice(value, LONGEST_VALUE)
+    ]
+    return f"{{{', '.join(shown)}}}" if isinstance(value, Mapping) else f"[{', '.join(shown)}]"

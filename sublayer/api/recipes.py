@@ -17,7 +17,7 @@ from sublayer.config.layers import (
     shipped_recipes,
 )
 from sublayer.config.load import LoadedRecipe, load_recipe
-from sublayer.config.messages import BOUNDS, show, show_limit, type_in_words
+from sublayer.config.messages import BOUNDS, show_limit, type_in_words
 from sublayer.config.recipe import (
     HEADINGS,
     TABLES,
@@ -39,6 +39,7 @@ from sublayer.files.storage import resolved
 from sublayer.options import Option, PathText, as_text, checked
 from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table
+from sublayer.values import show
 
 _NEXT = (
     "Recipes are for train, plan and compare, studies for plan and compare. A recipe's settings: "

@@ -15,13 +15,13 @@ from sublayer.api.recipes import FieldRow, field_rows, find_fields, json_schema
 from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, client_of
 from sublayer.cli.completion import SHELLS
-from sublayer.config.messages import show as quoted
 from sublayer.config.recipe import TABLES
 from sublayer.errors import ConfigError, DataError, check_rules, nearest_hint
 from sublayer.numbers import count
 from sublayer.options import Argument, Option
 from sublayer.system.terminal import hanging, page_width, paragraph
 from sublayer.tables import table
+from sublayer.values import show as quoted
 
 if TYPE_CHECKING:
     from sublayer.data.tokenizers.base import Tokenizer

@@ -11,12 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sublayer.config.data import TRAINED_TOKENIZERS
-from sublayer.config.messages import (
-    LONGEST_VALUE,
-    choice_error,
-    field_problem,
-    show,
-)
+from sublayer.config.messages import choice_error, field_problem
 from sublayer.config.recipe import (
     RENAMED,
     TABLES,
@@ -34,7 +29,7 @@ from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import ConfigError, nearest, nearest_hint
 from sublayer.files import parsing
 from sublayer.files.storage import describe_absence, describe_runs_within, resolved
-from sublayer.values import is_frame, plain
+from sublayer.values import LONGEST_VALUE, is_frame, plain, show
 
 
 @dataclass(frozen=True)

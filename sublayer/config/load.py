@@ -29,7 +29,7 @@ from sublayer.config.layers import (
     read_toml,
     where,
 )
-from sublayer.config.messages import setting_in_words, show, show_path
+from sublayer.config.messages import setting_in_words, show_path
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import (
     HEADINGS,
@@ -48,6 +48,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import MANIFEST, checkpoint_path, saved_steps
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import describe_absence, describe_runs_within, expanded, resolved
+from sublayer.values import show
 
 DERIVED = "derived"
 """The list of a run's recipe that names what followed from other settings; also their origin."""

@@ -1,7 +1,6 @@
 """Values, types and rules in words, for errors and for the list of fields."""
 
 import itertools
-import math
 import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -11,12 +10,8 @@ from pydantic import BaseModel, ValidationError
 from sublayer.errors import ConfigError, nearest_hint
 from sublayer.files.storage import as_typed
 from sublayer.numbers import count
+from sublayer.values import show
 
-LONGEST_VALUE = 80
-"""Characters of a value in a message."""
-_DEEPEST = 4
-"""Lists and tables within each other that are written out."""
-_MOST_BITS, _DIGITS_PER_BIT = 1024, math.log10(2)
 _NAMES: dict[Any, str] = {
     str: "text",
     int: "a whole number",
@@ -29,18 +24,6 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
-def show(value: Any) -> str:
-    """Format a value as one line, text in quotes, shortened where it is long."""
-    if value is None:
-        return "unset"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = _written(value, _DEEPEST)
-    if len(text) <= LONGEST_VALUE:
-        return text
-    return text[: LONGEST_VALUE - 4] + " ..."
-
-
 def show_path(value: Any) -> str:
     """Format a value as ``show`` does; a text that is a path below the current folder is short."""
     return show(as_typed(value)) if isinstance(value, str) else show(value)
@@ -49,30 +32,6 @@ def show_path(value: Any) -> str:
 def setting_in_words(key: str, value: Any) -> str:
     """Format a setting, ``data.path = 'book.txt'``; where it is unset, ``no data.path``."""
     return f"no {key}" if value is None else f"{key} = {show_path(value)}"
-
-
-def _written(value: Any, deepest: int) -> str:
-    """Format any value as ``repr`` does, but no more of it than is shown.
-
-    This holds whatever its length, depth or number of digits.
-    """
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        n_digits = round(value.bit_length() * _DIGITS_PER_BIT)
-        return f"a whole number of {n_digits:,} digits"
-    if isinstance(value, str):
-        return repr(value[:LONGEST_VALUE])
-    if not isinstance(value, list | tuple | Mapping):
-        return repr(value)
-    if not deepest:
-        return "..."
-    # Of so many members the message is full, however short they are.
-    shown = [
-        f"{_written(member, 0)}: {_written(value[member], deepest - 1)}"
-        if isinstance(value, Mapping)
-        else _written(member, deepest - 1)
-        for member in itertools.islice(value, LONGEST_VALUE)
-    ]
-    return f"{{{', '.join(shown)}}}" if isinstance(value, Mapping) else f"[{', '.join(shown)}]"
 
 
 def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:

@@ -21,13 +21,13 @@ from sublayer.config.data import (
     source_names,
 )
 from sublayer.config.layers import Setting, where
-from sublayer.config.messages import show
 from sublayer.config.model import FFNS, POSITIONS, parse_block
 from sublayer.config.objective import TextUse
 from sublayer.config.recipe import OBJECTIVES, TABLES, Recipe, declaration, extra
 from sublayer.config.resolve import batch_sequences
 from sublayer.config.stacks import entries, head_activation, is_factorised
 from sublayer.config.train import LAST
+from sublayer.values import show
 
 _FIELD = re.compile(rf"\b(?:{'|'.join(TABLES)})\.[a-z_]+")
 

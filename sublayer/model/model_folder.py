@@ -17,7 +17,6 @@ from torch import Tensor
 
 from sublayer.config.contradictions import check_model
 from sublayer.config.load import MODEL_FORMAT
-from sublayer.config.messages import show
 from sublayer.config.model import POSITIONS, ModelConfig
 from sublayer.config.recipe import ResolvedModel, with_added, with_current_names
 from sublayer.config.resolve import DECODER_FIELDS
@@ -32,6 +31,7 @@ from sublayer.files.tensors import (
 )
 from sublayer.model.transformer import Transformer, compose
 from sublayer.system.memory import allocating
+from sublayer.values import show
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 from sublayer import numbers
 from sublayer.config.load import load_recipe
-from sublayer.config.messages import show
 from sublayer.config.recipe import HEADINGS
 from sublayer.files.storage import write_file
 from sublayer.numbers import DASH, count, enumerate_names, format_quantity
@@ -23,6 +22,7 @@ from sublayer.statistics.contrasts import Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
 from sublayer.study.results import Results
 from sublayer.training.log import METRICS, read_metrics
+from sublayer.values import show
 
 _PROMPT = "The "
 _EXPONENT = re.compile(r"(\d[\d.]*e-\d+)")

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from sublayer.config.layers import RUN_RECIPE, shipped_recipe, shipped_recipes
 from sublayer.config.load import load_recipe, read_recipe, read_start
-from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record, read_state, saved_steps
 from sublayer.files.parsing import Count, Typed, check_typed, read_json_object, read_toml
 from sublayer.files.storage import is_held
 from sublayer.numbers import count, format_duration
 from sublayer.system.terminal import page_width, paragraph, searchable
+from sublayer.values import LONGEST_VALUE, show
 
 Kind = Literal["run", "comparison", "model"]
 State = Literal["finished", "unfinished", "running", "failed", "damaged"]

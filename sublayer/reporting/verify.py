@@ -11,7 +11,6 @@ from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.load import read_derived, recipe_of
-from sublayer.config.messages import show
 from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError, DataError
@@ -49,6 +48,7 @@ from sublayer.study.plan_file import (
 from sublayer.study.results import REPORT, RESULTS, SHOWN_DIGITS, shown_date
 from sublayer.study.runs import asked_arms, finder_of_chain
 from sublayer.study.stage_recipes import ChainPlan, read_chain_file
+from sublayer.values import show
 
 _TOLERANCE = 1e-6
 """Relative tolerance of recomputed numbers."""

@@ -21,7 +21,6 @@ from sublayer.config.load import (
     read_derived,
     read_run_recipe,
 )
-from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve import resolve_model
@@ -46,6 +45,7 @@ from sublayer.files.storage import (
 from sublayer.model.estimates import count_parameters
 from sublayer.system.processes import is_first_launched, is_launched, n_launched
 from sublayer.system.terminal import note
+from sublayer.values import show
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"
 ENSEMBLE = "ensemble.json"

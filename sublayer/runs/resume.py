@@ -17,7 +17,7 @@ from typing import Any
 from sublayer.config.data import TOKENIZERS
 from sublayer.config.layers import read_toml
 from sublayer.config.load import dump_recipe, load_recipe, read_derived, recipe_of
-from sublayer.config.messages import setting_in_words, show, show_path
+from sublayer.config.messages import setting_in_words, show_path
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve import run_steps
 from sublayer.config.train import LENGTHS, probe_folders
@@ -55,6 +55,7 @@ from sublayer.system.terminal import Say
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
 from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.warm_start import StartModel
+from sublayer.values import show
 
 FORMAT = 1
 """Version of the computation: changes when resumed runs would train differently: batch order,

@@ -10,7 +10,7 @@ from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE, override_layer, read_toml, shipped_recipes
 from sublayer.config.load import DERIVED, LoadedRecipe, load_recipe
-from sublayer.config.messages import check_choice, setting_in_words, show, show_path
+from sublayer.config.messages import check_choice, setting_in_words, show_path
 from sublayer.config.recipe import HEADINGS
 from sublayer.config.resolve import MEASURED, in_proportion
 from sublayer.config.rules import is_idle
@@ -56,6 +56,7 @@ from sublayer.study.study_file import (
     split_settings,
 )
 from sublayer.system.terminal import note
+from sublayer.values import show
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 PAPER = "paper"

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT
 from sublayer.config.layers import read_toml
-from sublayer.config.messages import check_choice, first_problem, show
+from sublayer.config.messages import check_choice, first_problem
 from sublayer.config.recipe import TABLES
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS, List, Table
 from sublayer.errors import ConfigError, check_rules, nearest_hint
@@ -21,6 +21,7 @@ from sublayer.study.budget import Rule
 from sublayer.study.inspection import Inspecting
 from sublayer.study.question import Amount, Hypothesis, Question, Scoring
 from sublayer.tasks.registry import TASKS
+from sublayer.values import show
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

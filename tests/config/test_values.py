@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sublayer.config import resolve as resolving
 from sublayer.config.data import parse_split
 from sublayer.config.load import load_recipe
-from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.config.model import Entry, ModelConfig, parse_block
 from sublayer.config.recipe import TABLES, Recipe, keys
 from sublayer.config.resolve import Length, length_in, resolve_model, resolve_train
@@ -26,6 +25,7 @@ from sublayer.study.arms import Arm
 from sublayer.study.budget import Resources
 from sublayer.study.cost_plan import make_plan
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
+from sublayer.values import LONGEST_VALUE, show
 from tests.breadth import examples
 
 
