@@ -45,7 +45,9 @@ def render_page(
     environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
     environment.globals["verdicts"] = get_args(Verdict)
     environment.filters |= filters or {}
-    return environment.get_template(template).render(palette=palette(), **context)
+    style = (Path(__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
+    context |= {"palette": palette(), "style": style.removesuffix("\n")}
+    return environment.get_template(template).render(context)
 
 
 def render_report(results: Results) -> str:
