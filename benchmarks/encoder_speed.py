@@ -39,7 +39,7 @@ from report import RESULTS, best_setups, compare, describe_conditions, keep, mar
 from rounds import Budget, run_rounds
 from worker import serve
 
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 
 SCRIPT = Path(__file__).resolve()
 PEAK_STEPS = 10

@@ -22,7 +22,7 @@ from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
-from sublayer.system.memory import allocate_for_training
+from sublayer.system.machine import allocate_for_training
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World
 

@@ -59,7 +59,7 @@ from sublayer.cli import main as cli
 from sublayer.config.finetune import load_finetune
 from sublayer.data.tasks.batches import of_tasks
 from sublayer.runs.session import Place, assemble, prepare_data, resolve
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.registry import TASKS, locate_files, read_split
 from sublayer.training.world import World

@@ -31,8 +31,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.transformer import Decoder, build
-from sublayer.system.machine import processor
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores, processor
 from sublayer.text_model import TextModel
 
 PROMPT_TOKENS, NEW_TOKENS = 16, 240

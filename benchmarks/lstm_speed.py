@@ -21,7 +21,7 @@ from turns import Contestant, take_turns
 
 from sublayer.config.load import load_recipe
 from sublayer.runs.session import Place, assemble, prepare_data, resolve
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 from sublayer.training.world import World
 
 OURS, PLAIN = "sublayer", "plain PyTorch"

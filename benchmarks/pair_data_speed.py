@@ -30,7 +30,7 @@ from sublayer.data.text.sentences import sentences_of
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.base import family_of
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 from sublayer.training.speed import fastest_precision
 
 AIM_MB_PER_S, AIM_SHARE = 1.0, 0.02

@@ -29,8 +29,7 @@ from sublayer.study.arms import Arm
 from sublayer.study.budget import Resources, expected_vocabulary
 from sublayer.study.cost_plan import Machine, make_plan, plan_processes
 from sublayer.study.step_time import train_step
-from sublayer.system.machine import PeakMemory
-from sublayer.system.memory import release_freed_memory
+from sublayer.system.machine import PeakMemory, release_freed_memory
 from sublayer.training.world import join_world, leave_world
 
 SCRIPT = Path(__file__).resolve()

@@ -23,8 +23,7 @@ import torch
 from launched import answer_of, medians, open_session
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.system.machine import PeakMemory
-from sublayer.system.memory import cores
+from sublayer.system.machine import PeakMemory, cores
 from sublayer.training.checkpoints import optimizer_tensors
 from sublayer.training.world import leave_world
 

@@ -22,8 +22,7 @@ from rounds import Rounds, Timing
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve import resolve_model
 from sublayer.model.estimates import flops_per_token
-from sublayer.system.machine import describe_machine, processor
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores, describe_machine, processor
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "numpy")

@@ -25,7 +25,7 @@ from encoders import FAMILIES, Family, sized_recipe, train_step
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 import sublayer.training.step
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 from sublayer.training.step import TrainStep
 from sublayer.training.world import join_world, leave_world
 

@@ -25,7 +25,7 @@ from sublayer.data.store import Split
 from sublayer.model.transformer import EncoderDecoder, build
 from sublayer.objective.base import family_of
 from sublayer.objective.span import SpanFamily
-from sublayer.system.memory import allocate_for_training
+from sublayer.system.machine import allocate_for_training
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World
 

@@ -28,7 +28,7 @@ from span_report import describe_decoding, describe_training, markdown
 from turns import take_turns
 from worker import serve
 
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 
 SCRIPT = Path(__file__).resolve()
 PARTS = ("training", "decoding", "corruption")

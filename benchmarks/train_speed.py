@@ -24,7 +24,7 @@ from report import RESULTS, describe_case, describe_conditions, keep, markdown, 
 from rounds import Budget, run_rounds
 from worker import serve
 
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 
 PEAK_STEPS = 10
 SIZES_BY_DEVICE = {"cpu": ["gpt", "d256", "d512"], "cuda": ["gpt2"]}

@@ -28,7 +28,7 @@ from sublayer.data.batches import PackedBatch
 from sublayer.data.prepare import Data
 from sublayer.data.translation_batches import TranslationBatches
 from sublayer.runs.session import Place, assemble, prepare_data, resolve
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 from sublayer.text_model import TextModel
 from sublayer.training.world import World
 

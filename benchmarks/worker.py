@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from contestants import Setup, Step
 
-from sublayer.system.machine import PeakMemory
-from sublayer.system.memory import release_freed_memory
+from sublayer.system.machine import PeakMemory, release_freed_memory
 from sublayer.training.step import TrainStep
 
 _LOADING_CALLS = 50

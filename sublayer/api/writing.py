@@ -21,7 +21,7 @@ from sublayer.config.table import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.errors import ConfigError, check_rules
 from sublayer.numbers import count, with_article
 from sublayer.options import Option, PathText, checked
-from sublayer.system.memory import keep_freed_memory
+from sublayer.system.machine import keep_freed_memory
 from sublayer.system.terminal import display, note, stage
 from sublayer.tables import table
 from sublayer.text_model import TextModel

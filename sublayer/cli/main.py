@@ -24,7 +24,7 @@ from sublayer.errors import (
     one_line,
 )
 from sublayer.numbers import NO_BREAK
-from sublayer.system.memory import lacks_memory
+from sublayer.system.machine import lacks_memory
 from sublayer.system.processes import n_launched
 from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, interruption
 from sublayer.system.terminal import OutputLost, hanging, lasting_streams

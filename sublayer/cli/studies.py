@@ -10,7 +10,7 @@ from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, Details, client_of
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option
-from sublayer.system.memory import cores, total_memory
+from sublayer.system.machine import cores, total_memory
 
 MOST_JOBS = 8
 JOB_BYTES = 1 << 30

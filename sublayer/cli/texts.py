@@ -26,7 +26,7 @@ from sublayer.files.lines import decoded
 from sublayer.files.storage import as_typed, describe_absence, new_file
 from sublayer.numbers import count, enumerate_names
 from sublayer.options import Argument, Option
-from sublayer.system.memory import keep_freed_memory
+from sublayer.system.machine import keep_freed_memory
 from sublayer.system.processes import n_launched
 from sublayer.system.terminal import display, note, stage
 from sublayer.tables import table

@@ -60,7 +60,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, content_key, read_or_make, replacing
 from sublayer.files.storage import expanded
 from sublayer.numbers import count
-from sublayer.system.memory import release_freed_memory
+from sublayer.system.machine import release_freed_memory
 from sublayer.system.terminal import note, stage
 
 _CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}

@@ -56,7 +56,7 @@ from sublayer.files.cache_folder import held_in_cache, replacing, writing_to
 from sublayer.files.lines import FileText, blocks_of, changed
 from sublayer.files.storage import is_held, write_file
 from sublayer.numbers import count
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores
 from sublayer.system.processes import python_command
 from sublayer.system.terminal import display, format_seconds, note
 

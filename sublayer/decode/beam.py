@@ -36,7 +36,7 @@ from sublayer.decode.beam_step import (
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache, cache_bytes
 from sublayer.model.transformer import Decoder, EncoderDecoder, Transformer
-from sublayer.system.memory import check_memory
+from sublayer.system.machine import check_memory
 from sublayer.system.terminal import stage
 from sublayer.text_model import TextModel
 

@@ -34,7 +34,7 @@ from sublayer.model.estimates import (
     estimate_of,
     n_own_parameters,
 )
-from sublayer.system.memory import check_memory
+from sublayer.system.machine import check_memory
 
 _GB = 10**9
 _TERA = 10**12

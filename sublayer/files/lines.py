@@ -27,7 +27,7 @@ from sublayer.files.storage import (
     open_regular,
     sha256_of,
 )
-from sublayer.system.memory import total_memory
+from sublayer.system.machine import total_memory
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -25,7 +25,7 @@ from sublayer.model.context import Layout
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer
 from sublayer.objective.supervised.heads import unscaled
-from sublayer.system.memory import format_bytes, total_memory
+from sublayer.system.machine import format_bytes, total_memory
 from sublayer.tasks.registry import spec_files
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel

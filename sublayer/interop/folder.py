@@ -15,7 +15,7 @@ from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_file, describe_absence, open_file
 from sublayer.interop.foreign_config import format_value
-from sublayer.system.memory import check_memory
+from sublayer.system.machine import check_memory
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _SAFELY = (

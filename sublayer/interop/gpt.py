@@ -55,7 +55,7 @@ from sublayer.interop.tokenizers import (
 )
 from sublayer.interop.weight_map import Pair, Zeros, assemble, pair_linear
 from sublayer.numbers import count
-from sublayer.system.memory import check_memory
+from sublayer.system.machine import check_memory
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel
 

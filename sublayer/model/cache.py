@@ -10,7 +10,7 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import key_heads, stacks
 from sublayer.errors import ConfigError
-from sublayer.system.memory import check_memory
+from sublayer.system.machine import check_memory
 
 KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 

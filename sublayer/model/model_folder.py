@@ -30,7 +30,7 @@ from sublayer.files.tensors import (
     StoredTensors,
 )
 from sublayer.model.transformer import Transformer, compose
-from sublayer.system.memory import allocating
+from sublayer.system.machine import allocating
 from sublayer.values import show
 
 _log = logging.getLogger(__name__)

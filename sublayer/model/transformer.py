@@ -31,7 +31,7 @@ from sublayer.model.kernels.elementwise import dropout, is_eager_cpu
 from sublayer.model.layers import Matrix, SegmentTable, TokenEmbedding, build_norm, load_class
 from sublayer.model.parameters import from_persistent, initialise, to_persistent
 from sublayer.model.positions import build_positions
-from sublayer.system.memory import allocating, check_memory
+from sublayer.system.machine import allocating, check_memory
 
 
 class Output(dict[str, Tensor]):

@@ -66,7 +66,7 @@ from sublayer.objective.base import (
     nats_of_rows,
     own_objective,
 )
-from sublayer.system.memory import keep_freed_memory
+from sublayer.system.machine import keep_freed_memory
 from sublayer.system.terminal import note, terminal_width
 from sublayer.tables import table
 from sublayer.tasks.registry import TaskSpec

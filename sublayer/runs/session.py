@@ -41,7 +41,7 @@ from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
 from sublayer.numbers import count
 from sublayer.objective.base import Scores, family_of
-from sublayer.system.memory import allocate_for_training, cores
+from sublayer.system.machine import allocate_for_training, cores
 from sublayer.system.terminal import Say, say_nothing, stage
 from sublayer.text_model import TextModel
 from sublayer.training.speed import Pace, fastest_precision, keep, median_step, recall, timed

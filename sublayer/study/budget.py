@@ -45,7 +45,7 @@ from sublayer.model.estimates import (
     flops_per_token,
 )
 from sublayer.study.arms import Arm
-from sublayer.system.memory import cores, free_memory
+from sublayer.system.machine import cores, free_memory
 
 _BYTES = 256
 _BESIDE_MERGES = {GPT1: 478}

@@ -48,8 +48,7 @@ from sublayer.study.stage_recipes import (
     StageRecipes,
 )
 from sublayer.study.study_file import DEVIATION
-from sublayer.system.machine import choose_device
-from sublayer.system.memory import format_bytes
+from sublayer.system.machine import choose_device, format_bytes
 from sublayer.system.processes import n_launched
 from sublayer.system.terminal import format_seconds, note, stage
 from sublayer.tasks.registry import TASKS, locate_files

@@ -23,7 +23,7 @@ from sublayer.study.budget import (
     StepTime,
     tokens_per_step,
 )
-from sublayer.system.memory import allocate_for_training, cores
+from sublayer.system.machine import allocate_for_training, cores
 from sublayer.training.speed import fastest_precision, median_step, product_speed
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.world import World

@@ -32,8 +32,7 @@ from sublayer.suite.measures import (
     TaskMeasure,
     find_candidates,
 )
-from sublayer.system.machine import describe_machine
-from sublayer.system.memory import lacks_memory
+from sublayer.system.machine import describe_machine, lacks_memory
 from sublayer.system.terminal import stage
 from sublayer.training.world import join_world
 

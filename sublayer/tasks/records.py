@@ -25,7 +25,7 @@ from sublayer.files.lines import (
 )
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import as_typed
-from sublayer.system.memory import total_memory
+from sublayer.system.machine import total_memory
 
 
 def read_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -16,8 +16,7 @@ from sublayer.config.train import LAST, is_better
 from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
 from sublayer.files.checkpoints import PACE, Lengthening
 from sublayer.numbers import count
-from sublayer.system.machine import wait_for
-from sublayer.system.memory import release_freed_memory
+from sublayer.system.machine import release_freed_memory, wait_for
 from sublayer.system.signals import GracefulStop
 from sublayer.system.terminal import stage
 from sublayer.training.checkpoints import LoopState, Snapshots

@@ -25,8 +25,7 @@ from sublayer.files.cache_folder import cache_folder
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
 from sublayer.numbers import count
-from sublayer.system.machine import processor, wait_for
-from sublayer.system.memory import cores
+from sublayer.system.machine import cores, processor, wait_for
 
 _N_WARM_UP = 3
 _N_TIMED = 20

@@ -33,8 +33,8 @@ from sublayer.model.estimates import (
     stack_length,
 )
 from sublayer.model.transformer import build, compose
-from sublayer.system import memory as system_memory
-from sublayer.system.memory import allocating, check_memory
+from sublayer.system import machine
+from sublayer.system.machine import allocating, check_memory
 from tests.breadth import rows
 from tests.estimate import configurations as given
 from tests.estimate.configurations import CONTEXT, build_objective, make_task_pass, resolved
@@ -215,7 +215,7 @@ def test_parameters_and_flops_of_an_lstm_are_those_worked_out_by_hand():
 @pytest.fixture
 def has_memory(monkeypatch):
     """Give the machine another size."""
-    return lambda size: monkeypatch.setattr(system_memory, "total_memory", lambda: size)
+    return lambda size: monkeypatch.setattr(machine, "total_memory", lambda: size)
 
 
 def test_more_than_the_machine_has_is_refused_with_both_sizes(has_memory):

@@ -16,25 +16,25 @@ import torch
 from sublayer.errors import ConfigError
 from sublayer.files.storage import LOCK, held
 from sublayer.study import budget
-from sublayer.system import machine, memory
-from sublayer.system.memory import cores, free_memory, total_memory
+from sublayer.system import machine
+from sublayer.system.machine import cores, free_memory, total_memory
 from sublayer.system.processes import check_launch, is_first_launched, meeting_place, n_launched
 from tests.waiting import waits_until
 
 
 def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
-    files = [(machine, "_CPUINFO"), (budget, "_CPUINFO"), (memory, "_MEMINFO")]
+    files = [(machine, "_CPUINFO"), (budget, "_CPUINFO"), (machine, "_MEMINFO")]
     for module, name in (*files, (machine, "_STATUS"), (machine, "_CLEAR")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
-    monkeypatch.setattr(memory, "_GROUPS", ())
+    monkeypatch.setattr(machine, "_GROUPS", ())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(memory.sys, "platform", "win32")
+    monkeypatch.setattr(machine.sys, "platform", "win32")
     monkeypatch.setattr(machine, "processor", cache(machine.processor.__wrapped__))
     assert machine.processor() == (platform.processor() or platform.machine())
     assert machine.describe_machine(torch.device("cpu"))["cores"] == cores() == os.cpu_count()
     with machine.PeakMemory(torch.device("cpu")) as peak:
-        memory.keep_freed_memory()
-        memory.return_freed_memory()
+        machine.keep_freed_memory()
+        machine.return_freed_memory()
     assert peak.bytes is None
     assert not budget.find_resources("cpu").has_fast_bfloat16
     monkeypatch.delattr(os, "sysconf_names")
@@ -58,11 +58,11 @@ def test_memory_is_that_of_the_machine_or_its_container(tmp_path, monkeypatch):
 
     GIB = 1 << 30
     # 8 GiB, 5 available and 2 more of swap; in a container 4, of which 2 are used.
-    monkeypatch.setattr(memory, "_installed", lambda: 8 * GIB)
-    monkeypatch.setattr(memory, "_own_limit", lambda: None)
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_installed", lambda: 8 * GIB)
+    monkeypatch.setattr(machine, "_own_limit", lambda: None)
+    monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "meminfo")
     group = (tmp_path, "memory.max", "memory.current", "inactive_file")
-    monkeypatch.setattr(memory, "_GROUPS", (group,))
+    monkeypatch.setattr(machine, "_GROUPS", (group,))
     (tmp_path / "meminfo").write_text(f"MemAvailable: {5 << 20} kB\nSwapTotal: {2 << 20} kB\n")
     assert found() == (10, 5)
     (tmp_path / "memory.max").write_text("max\n")
@@ -71,7 +71,7 @@ def test_memory_is_that_of_the_machine_or_its_container(tmp_path, monkeypatch):
     (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
     (tmp_path / "memory.stat").write_text(f"anon {2 * GIB}\ninactive_file {GIB}\n")
     assert found() == (6, 2)
-    monkeypatch.setattr(memory, "_own_limit", lambda: GIB)
+    monkeypatch.setattr(machine, "_own_limit", lambda: GIB)
     assert total_memory() == GIB
 
 
@@ -80,7 +80,7 @@ ALLOCATING = """
 import resource
 from pathlib import Path
 import numpy
-from sublayer.system.memory import keep_freed_memory, release_freed_memory, return_freed_memory
+from sublayer.system.machine import keep_freed_memory, release_freed_memory, return_freed_memory
 
 def n_faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

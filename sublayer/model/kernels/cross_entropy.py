@@ -185,7 +185,7 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
     A chunk has its indices; its hidden states and the matrix, as multiplied; its logits; and room
     for them in the type of the product, where that is not the logits' own.
 
-    Allocating a chunk can cost more than computing it: see sublayer/system/memory.py.
+    Allocating a chunk can cost more than computing it: see sublayer/system/machine.py.
     """
     device = hidden.device.type
     is_cast = torch.is_autocast_enabled(device)

@@ -24,8 +24,7 @@ from sublayer.study.jobs.backends import (
 )
 from sublayer.study.jobs.loop import InTurn, JobLoop
 from sublayer.study.jobs.run import Job, RunAll
-from sublayer.system.machine import check_device, choose_device
-from sublayer.system.memory import cores, format_bytes, total_memory
+from sublayer.system.machine import check_device, choose_device, cores, format_bytes, total_memory
 from sublayer.system.terminal import note
 from sublayer.training.warm_start import StartModel
 

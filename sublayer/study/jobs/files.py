@@ -29,7 +29,7 @@ from sublayer.errors import (
 from sublayer.files.storage import write_file
 from sublayer.study.inspection import Inspecting
 from sublayer.study.question import WHOLE_TEST, Scoring
-from sublayer.system.memory import lacks_memory
+from sublayer.system.machine import lacks_memory
 from sublayer.training.log import Status
 
 _ERRORS = {
