@@ -22,11 +22,10 @@ from sublayer.data.tokenizers.settings import read_token_files
 from sublayer.errors import CheckpointError, DataError
 from sublayer.interop.family import Oracle
 from sublayer.model.context import Layout
-from sublayer.model.model_folder import save_model
+from sublayer.model.model_folder import save_model, spec_files
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer
 from sublayer.objective.supervised.heads import unscaled
 from sublayer.system.machine import format_bytes, total_memory
-from sublayer.tasks.registry import spec_files
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel
 

@@ -49,10 +49,10 @@ from sublayer.interop.weight_map import (
     with_weights,
 )
 from sublayer.model.layers import load_class
-from sublayer.model.model_folder import describe_conversion
+from sublayer.model.model_folder import describe_conversion, spec_files
 from sublayer.numbers import count
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
-from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec, spec_files
+from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
 

@@ -1,4 +1,4 @@
-"""A model as a folder: ``config.json``, ``model.safetensors`` and its tokenizer's files."""
+"""A model as a folder: ``config.json``, ``model.safetensors``, files of its tokenizer and task."""
 
 import filecmp
 import json
@@ -31,6 +31,7 @@ from sublayer.files.tensors import (
 )
 from sublayer.model.transformer import Transformer, compose
 from sublayer.system.machine import allocating
+from sublayer.tasks.registry import FILE_NAME, TaskSpec
 from sublayer.values import show
 
 _log = logging.getLogger(__name__)
@@ -124,6 +125,13 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
         raise CheckpointError(f"{folder} exists; name another folder") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write the model folder {folder}: {error}") from error
+
+
+def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
+    """Return the model folder's file with the model's task; none without a task."""
+    if spec is None:
+        return {}
+    return {FILE_NAME: json.dumps(spec.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"}
 
 
 def describe_model(

@@ -30,7 +30,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Lengthening
 from sublayer.files.storage import as_typed
 from sublayer.model.estimates import count_parameters, flops_per_token
-from sublayer.model.model_folder import describe_model
+from sublayer.model.model_folder import describe_model, spec_files
 from sublayer.numbers import count
 from sublayer.objective.base import Family, family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder, check_start
@@ -61,7 +61,6 @@ from sublayer.runs.session import (
 )
 from sublayer.system.machine import PeakMemory, choose_device, describe_machine
 from sublayer.system.terminal import format_seconds, say_nothing, stage
-from sublayer.tasks.registry import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import Progress, ShownProgress, SilentProgress
 from sublayer.training.loop import Evaluate, Loop, MinutesPlan, PaceChanged

@@ -1,6 +1,5 @@
 """Tasks by name, their files, averages of suites, and the tasks of a model."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -187,13 +186,6 @@ class TaskSpec:
 
 _LATER = ("columns", "pad_id")
 """Fields missing from files of earlier versions."""
-
-
-def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
-    """Return the model folder's file with the model's task; none without a task."""
-    if spec is None:
-        return {}
-    return {FILE_NAME: json.dumps(spec.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"}
 
 
 def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:

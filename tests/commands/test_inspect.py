@@ -18,9 +18,9 @@ from sublayer.config.recipe import keys
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.estimate.cluster import DEVICES
-from sublayer.model.model_folder import save_model
+from sublayer.model.model_folder import save_model, spec_files
 from sublayer.model.transformer import build
-from sublayer.tasks.registry import TASKS, spec_files
+from sublayer.tasks.registry import TASKS
 from tests.commands.results import unwrapped
 from tests.interop.answering import model_for
 from tests.interop.test_gpt1 import draw as draw_arrays

@@ -28,13 +28,13 @@ from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.model.model_folder import save_model
+from sublayer.model.model_folder import save_model, spec_files
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
 from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data, resolve
-from sublayer.tasks.registry import TASKS, TaskSpec, spec_files
+from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.text_model import TextModel
 from sublayer.training.log import SilentProgress
 from sublayer.training.warm_start import StartModel, freeze, frozen_parameters
