@@ -92,7 +92,7 @@ def _tasks(data: Data) -> Iterator[str]:
             missing = "development set" if part.published == "train" else "training part"
             yield (
                 f"{part.task.title} has no {missing}: {count(len(part.encoded), 'row')} of "
-                f"{part.published} are held out of training, to be scored in the end"
+                f"{part.published} are held out of training and scored at the end"
             )
         elif part.published.startswith("test") and part.task.dev_splits:
             yield f"{part.task.title} is scored on {part.published}, the published test set"
@@ -149,8 +149,8 @@ class Session:
         asked_size, n_ids = recipe.data.vocab_size, data.tokenizer.vocab_size
         if recipe.init.run is None and asked_size is not None and n_ids < asked_size:
             yield (
-                f"data.vocab_size = {asked_size}, but the training text yields only {n_ids:,} "
-                "tokens, which the model has"
+                f"data.vocab_size = {asked_size}, but the training text yields a vocabulary of "
+                f"only {n_ids:,} tokens"
             )
         for name, sizes in data.sizes().items():
             n = sizes.get("empty_documents")

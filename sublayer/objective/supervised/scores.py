@@ -451,7 +451,7 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
         if "copy" in baselines:
             notes += _notes(report, "copy, which returns the text unchanged", baselines["copy"])
         else:
-            strongest = "words, which knows only words"
+            strongest = "words, a linear model of words"
             notes += _notes(report, strongest, baselines.get("words"))
     header = ["task", "examples", "score", "metrics", *beside]
     return "\n".join([table(header, rows, right=[1, 2, *range(4, len(header))]), *notes])
