@@ -1,7 +1,7 @@
 """Run the cells of a notebook in order and keep what they show: ``python examples/execute.py``.
 
-Each cell's last expression is its output, as in Jupyter, of which nothing is needed. The cells run
-in a new folder; what goes to standard error is not kept.
+Each cell's last expression is its output, as in Jupyter, which is not needed. The cells run in a
+new folder, whose path is left out of the outputs; standard error is not kept.
 """
 
 import ast
@@ -53,4 +53,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         ran = execute(read)
-    NOTEBOOK.write_text(json.dumps(ran, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(ran, indent=1, ensure_ascii=False).replace(f"{folder}/", "")
+    NOTEBOOK.write_text(f"{text}\n", encoding="utf-8")
