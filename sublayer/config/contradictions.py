@@ -17,13 +17,14 @@ from sublayer.config.model import POSITIONS, ModelConfig, n_exact_buckets
 from sublayer.config.objective import (
     KINDS,
     MARKS,
+    MOST_USED,
     CausalObjective,
     MaskedObjective,
+    SpanObjective,
     SupervisedObjective,
     TranslationObjective,
 )
 from sublayer.config.recipe import Recipe
-from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.config.stacks import (
     StackShape,
     embedding_width,

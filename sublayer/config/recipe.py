@@ -17,11 +17,11 @@ from sublayer.config.objective import (
     CausalObjective,
     MaskedObjective,
     ObjectiveTable,
+    SpanObjective,
     SupervisedObjective,
     TranslationObjective,
 )
 from sublayer.config.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
-from sublayer.config.span import SpanObjective
 from sublayer.config.table import Table
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.errors import nearest

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sublayer.config.span import SpanObjective
+from sublayer.config.objective import SpanObjective
 from sublayer.data.batches import Boundaries, PackedBatch, Windows, pairs_in_rows
 from sublayer.data.counter_rng import (
     Bits,
@@ -132,7 +132,7 @@ def prefix_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
 
 
 MASKS: dict[str, Draw] = {"spans": span_mask, "iid": chance_mask, "prefix": prefix_mask}
-"""The masks of each kind of noise, by its name in ``sublayer.config.span.NOISES``."""
+"""The masks of each kind of noise, by its name in ``sublayer.config.objective.NOISES``."""
 
 
 def _keys(bits: Bits, count: int) -> Bits:

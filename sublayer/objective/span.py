@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from sublayer.config.objective import MOST_USED, SpanObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
-from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.data.batches import Boundaries
 from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces, ScoredPieces
 from sublayer.data.store import Split

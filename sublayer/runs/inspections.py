@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.config.objective import SpanObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.span import SpanObjective
 from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split
 from sublayer.data.tasks.figure import show_tokens

@@ -14,9 +14,9 @@ from sublayer.config import resolve as resolving
 from sublayer.config.data import parse_split
 from sublayer.config.load import load_recipe
 from sublayer.config.model import Entry, ModelConfig, parse_block
+from sublayer.config.objective import SpanObjective
 from sublayer.config.recipe import TABLES, Recipe, keys
 from sublayer.config.resolve import Length, length_in, resolve_model, resolve_train
-from sublayer.config.span import SpanObjective
 from sublayer.config.stacks import stacks
 from sublayer.config.table import Table
 from sublayer.config.train import is_better

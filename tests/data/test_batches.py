@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.span import SpanObjective
+from sublayer.config.objective import SpanObjective
 from sublayer.data.batches import Batch, PackedSequence, Unpacked, Windows, best_fit, pack_examples
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.span import (

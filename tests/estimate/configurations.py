@@ -5,9 +5,13 @@ from functools import partial
 
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import Lengths, SupervisedObjective, TranslationObjective
+from sublayer.config.objective import (
+    Lengths,
+    SpanObjective,
+    SupervisedObjective,
+    TranslationObjective,
+)
 from sublayer.config.resolve import resolve_model
-from sublayer.config.span import SpanObjective
 from sublayer.model.estimates import Workload
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of

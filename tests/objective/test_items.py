@@ -12,10 +12,9 @@ from sublayer.api.run import from_recipe
 from sublayer.config.data import DataConfig
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import CausalObjective, TranslationObjective
+from sublayer.config.objective import CausalObjective, SpanObjective, TranslationObjective
 from sublayer.config.recipe import OBJECTIVES
 from sublayer.config.resolve import resolve_model
-from sublayer.config.span import SpanObjective
 from sublayer.data.batches import Batch
 from sublayer.data.span import ScoredPieces
 from sublayer.data.store import Split, TokenStore
