@@ -19,7 +19,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.arrays import Ints
 
 _FEWEST = 2
-"""Places of a row: one sequence, and padding."""
+"""Slots of a row with one sequence: the sequence, and padding."""
 
 
 def sequence_starts(
@@ -27,10 +27,10 @@ def sequence_starts(
 ) -> tuple[Int[Tensor, " N"], ...]:
     """Find the first token of each sequence in the concatenated rows of a side.
 
-    A side has non-decreasing sequence numbers along a row, and -1 at right padding, which is a
-    sequence too. Sides share the sequences of a row. All rows and sides have the same number of
-    slots, the last one for padding; surplus slots are empty. Their number is a power of two, so
-    that few batches differ in it. The last start is the number of tokens. int32, as kernels
+    A side holds sequence numbers, non-decreasing along a row, and -1 at right padding, which counts
+    as a sequence. Sides have the same sequences in a row. All rows and sides have the same number
+    of slots, the last one for padding; surplus slots are empty. The number of slots is a power of
+    two, so that few batches differ in it. The last start is the number of tokens. int32, as kernels
     require.
     """
     numbered = []
@@ -51,7 +51,7 @@ def sequence_starts(
 
 
 IGNORED = -1
-"""The target of a position that does not count."""
+"""Target of a position that does not count."""
 
 Mode = Literal["random", "shuffled"]
 Boundaries = Literal["ignore", "respect"]
@@ -62,7 +62,7 @@ Copied = TypeVar("Copied")
 
 @runtime_checkable
 class AnyBatch(Protocol):
-    """The batch that training needs: rows, slices of which are micro-batches."""
+    """Batch of training: rows, slices of which are micro-batches."""
 
     def __len__(self) -> int: ...
 
@@ -70,12 +70,12 @@ class AnyBatch(Protocol):
 
     @property
     def n_sequences(self) -> int:
-        """Count the sequences that see nothing of each other; 0 where no example counts."""
+        """Count the sequences, which do not attend to each other; 0 where no example counts."""
 
     def micro_rows(self, n_sequences: int, context: int) -> int:
         """Count the rows of a micro-batch that holds ``n_sequences`` of ``context`` tokens.
 
-        Rows of other lengths than the context take the place of as many tokens.
+        Where rows have other lengths than the context, as many tokens are meant.
         """
 
     def to(self, device: torch.device) -> "AnyBatch":
@@ -84,17 +84,17 @@ class AnyBatch(Protocol):
 
 @runtime_checkable
 class Batches(Protocol):
-    """The batches that a run trains on: the global batch is a pure function of (seed, step)."""
+    """Batches of a training run: the global batch is a pure function of (seed, step)."""
 
     @property
     def lengths_vary(self) -> bool:
-        """Return whether batches differ in shape by more than the last rows of an epoch."""
+        """Return whether batches vary in shape other than by an incomplete last one of an epoch."""
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Any:
         """Return a process's share of the global batch of optimizer step ``step`` (0-based).
 
-        ``rank`` is 0-based. The shares of all ``world`` ranks form the same batch for any number of
-        processes.
+        ``rank`` is 0-based. The shares of all ``world`` ranks together are the same batch for any
+        number of processes.
         """
 
     def n_tokens(self, step: int) -> int:
@@ -110,13 +110,13 @@ class Batch:
 
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
-    """The next token of each, or -1 where a position does not count."""
+    """Next token of each position; -1 where a position does not count."""
     document_ids: Int[Tensor, "B T"] | None = None
-    """Numbers of the documents that attention and positions must not cross; None: they may."""
+    """Document numbers, whose borders attention and positions must not cross; None: they may."""
     further: Int[Tensor, "A B T"] | None = None
-    """Targets two ahead, three ahead and so on, as ``targets``; None where one is enough."""
+    """Targets two ahead, three ahead and so on, like ``targets``; None: one ahead only."""
     starts: Int[Tensor, " N"] | None = None
-    """Starts of documents, as ``sequence_starts`` has them; None where no kernel asks."""
+    """Starts of documents, as ``sequence_starts`` returns them; None where no kernel needs them."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -136,7 +136,7 @@ class Batch:
 
     @property
     def n_sequences(self) -> int:
-        """Count the separated documents, or the windows where documents are not separated."""
+        """Count the documents, or the windows where documents are not separated."""
         if self.document_ids is None:
             return len(self)
         return len(self) + int((self.document_ids[:, 1:] != self.document_ids[:, :-1]).sum())
@@ -161,14 +161,14 @@ class Windows:
     - ``random``: each window starts at a uniform position of the split; in a weighted mixture, a
       source is drawn by its weight, then a position within it.
     - ``shuffled``: consecutive windows that share no target, each once per epoch, in a new random
-      order each epoch; a rest at the end of the split that is shorter than a window is never used.
+      order each epoch; a remainder of the split that is shorter than a window is never used.
 
     ``boundaries``: with ``respect`` no target lies in another document than its token, and batches
-    carry ``document_ids`` (where there is more than one document). ``n_ahead`` is how many tokens
-    ahead each position predicts.
+    have ``document_ids`` (where there is more than one document). ``n_ahead`` is the number of next
+    tokens that each position predicts.
 
-    Raises DataError if the split, or a weighted source of it, has no window; ConfigError if a
-    weighted mixture is asked for in shuffled order.
+    Raises DataError if the split, or a weighted source of it, has no window; ConfigError for a
+    weighted mixture in shuffled order.
     """
 
     lengths_vary: ClassVar[bool] = False
@@ -197,7 +197,7 @@ class Windows:
         self._mode = mode
         self._respects = boundaries == "respect" and len(split.document_starts) > 1
         split.check_windows(context, n_ahead)
-        # Per drawn source [S]: first position, number of windows, cumulative share.
+        # Of each drawn source [S]: first position, number of windows, cumulative share.
         bounds, weights = split.drawn
         self._firsts = bounds[:-1]
         self._n_starts = np.diff(bounds) - (context + n_ahead - 1)
@@ -208,7 +208,7 @@ class Windows:
 
     @property
     def n_windows(self) -> int:
-        """Windows per epoch: consecutive ones with their targets."""
+        """Number of windows per epoch: consecutive ones with all their targets."""
         return (len(self.split.ids) - self._n_ahead) // self.context
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
@@ -231,7 +231,7 @@ class Windows:
         )
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch, of full windows."""
+        """Count the tokens of the global batch, all windows being full."""
         return self.batch_sequences * self.context
 
     def notes(self) -> list[str]:
@@ -275,7 +275,7 @@ def copy_tensors(batch: Copied, device: torch.device) -> Copied:
 def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
     """Count the leading items that best fit packs into ``n_rows`` rows of ``width``.
 
-    At least one. An item larger than a row has as many rows as pieces.
+    The count is at least 1. An item larger than a row takes as many rows as it has pieces.
     """
     is_larger = sizes > width
     taken = np.cumsum(np.where(is_larger, n_pieces * width, sizes))
@@ -292,13 +292,14 @@ def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
 
 
 def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[list[int]]:
-    """Pack items, longest first, by best fit on both sides.
+    """Pack items into rows, longest first, by best fit on both sides.
 
-    ``sizes`` are tokens of both sides. An item larger than a row has a separate row. Rows of one
-    item, which need no mask, precede the others; the fullest come first.
+    ``sizes`` are the tokens of an item on both sides, ``room`` those of a row. An item larger than
+    a row gets a separate row. Rows of one item, which need no mask, precede the others; the fullest
+    come first.
     """
     rows: list[list[int]] = []
-    # Remaining room of a row on the first side, its number, room on the second; ascending.
+    # Of each row its remaining room on the first side, its number, its room on the second; sorted.
     rooms: list[tuple[int, int, int]] = []
     longest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index][0], index))
     for index in longest_first:
@@ -324,17 +325,17 @@ def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[li
 
 @dataclass(frozen=True)
 class PackedSide:
-    """Rows of concatenated sequences, input of one stack."""
+    """Rows of concatenated sequences: the input of one stack."""
 
     tokens: Int[Tensor, "R T"]
     sequence_ids: Int[Tensor, "R T"]
-    """Numbers that tell the sequences of a row apart, from 0; -1 is padding."""
+    """Number of each token's sequence in its row, from 0; -1 at padding."""
     lengths: tuple[int, ...]
-    """Tokens of each row, padding not."""
+    """Number of tokens of each row, without padding."""
     n_sequences: int
-    """Of all rows."""
+    """Number of sequences of all rows."""
     starts: Int[Tensor, " N"] | None = None
-    """Starts of sequences, as ``sequence_starts`` has them; None where no kernel asks."""
+    """Starts of sequences, as ``sequence_starts`` returns them; None where no kernel needs them."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -348,11 +349,11 @@ class PackedSide:
 
     @property
     def document_ids(self) -> Int[Tensor, "R T"] | None:
-        """Numbers of the sequences that attention must not cross; None where each row is one."""
+        """Sequence numbers, whose borders attention must not cross; None where each row is one."""
         return None if self.n_sequences == len(self) else self.sequence_ids
 
     def rows(self, start: int, stop: int, n_sequences: int) -> "PackedSide":
-        """Return rows of ``n_sequences`` sequences, trimmed to the longest."""
+        """Return rows ``start`` to ``stop``, of ``n_sequences`` in all, trimmed to the longest."""
         lengths = self.lengths[start:stop]
         width = max(lengths)
         rows = slice(start, stop)
@@ -367,45 +368,45 @@ class PackedSide:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Batch of units: a row of several examples, or the rows of one.
+    """Batch of units: a unit is a row of several examples, or the rows of one example.
 
-    A slice of units is a batch. Sequences are numbered in the order of rows, as examples are.
+    A slice of units is a batch. Sequences and examples are numbered in the order of rows.
     """
 
     read: PackedSide
-    """Input of the model; of an encoder-decoder, its encoder."""
+    """Input of the model; for an encoder-decoder, of its encoder."""
     segments: Int[Tensor, "R T"]
     unit_rows: tuple[int, ...]
-    """The first row of each unit, and the number of rows."""
+    """First row of each unit, and the number of rows."""
     unit_sequences: tuple[int, ...]
-    """The first sequence of each unit, and the number of sequences."""
+    """First sequence of each unit, and the number of sequences."""
     unit_examples: tuple[int, ...]
-    """The first example of each unit, and the number of examples."""
+    """First example of each unit, and the number of examples."""
     readouts: Int[Tensor, "S 2"]
-    """Row and column of the token that stands for each sequence."""
+    """Row and column of the token that represents each sequence."""
     owners: Int[Tensor, " S"]
-    """The example that each sequence is of."""
+    """Example of each sequence."""
     labels: Float[Tensor, " N"]
-    """Of each example the index of its class or choice, or its number."""
+    """Label of each example: the index of its class or choice, or a real number."""
     weights: Float[Tensor, " N"]
-    """Weight of each example: 1, or 0 where it stands for none."""
+    """Weight of each example: 1, or 0 for one that only fills up the batch."""
     numbers: tuple[int, ...]
-    """The places of the examples in the collection that they were packed from."""
+    """Index of each example in the collection that was packed."""
     spans: Int[Tensor, "S 2"] | None = None
     """Columns of the first and the last token of each sequence's answer."""
     written: PackedSide | None = None
-    """Input of a decoder beside an encoder."""
+    """Input of the decoder of an encoder-decoder."""
     targets: Int[Tensor, "R U"] | None = None
     """Target of each position of ``written``, or of ``read`` where that is None; -1: none."""
     predicted: Int[Tensor, " P"] | None = None
-    """Positions at which ``targets`` has a token, in rows one behind another. They are computed
-    where not given, which a device other than the processor would have to be waited for."""
+    """Positions of ``targets`` with a token, in the concatenated rows. Computed if None, as are the
+    three below: on the CPU, since a GPU would have to be synchronized."""
     n_most: int | None = None
-    """Sequences of the row that has most, found in the same way."""
+    """Largest number of sequences in a row."""
     n_most_owned: int | None = None
-    """Sequences of the example that has most, found in the same way."""
+    """Largest number of sequences of an example."""
     longest: int | None = None
-    """Tokens of the longest sequence, where answers are spans, found in the same way."""
+    """Length of the longest sequence in tokens, where answers are spans."""
 
     def __post_init__(self) -> None:
         if self.n_most is None:
@@ -413,7 +414,7 @@ class PackedBatch:
         if self.n_most_owned is None:
             object.__setattr__(self, "n_most_owned", int(torch.bincount(self.owners).max()))
         if self.spans is not None and self.longest is None:
-            # Tokens of each sequence, counted by its row and its number.
+            # Number of tokens of each sequence, by its row and its number.
             ids = self.read.sequence_ids
             numbers = ids + torch.arange(len(ids))[:, None] * (int(ids.max()) + 1)
             object.__setattr__(self, "longest", int(torch.bincount(numbers[ids >= 0]).max()))
@@ -455,7 +456,7 @@ class PackedBatch:
 
     @property
     def places(self) -> Int[Tensor, " S"]:
-        """Positions of the sequences' representative tokens in concatenated rows."""
+        """Positions of the sequences' representative tokens in the concatenated rows."""
         return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
 
     @property
@@ -470,7 +471,7 @@ class PackedBatch:
 
     @property
     def width(self) -> int:
-        """Tokens of the wider side, padding included."""
+        """Width of the wider side in tokens, padding included."""
         n_written = 0 if self.written is None else self.written.tokens.shape[1]
         return max(self.read.tokens.shape[1], n_written)
 
@@ -487,7 +488,7 @@ class PackedBatch:
 
     @property
     def n_sequences(self) -> int:
-        """Count the sequences of each side; none where no example counts."""
+        """Count the sequences of each side; 0 where no example counts."""
         return self.read.n_sequences if self.weights.any() else 0
 
     @property
@@ -533,7 +534,7 @@ class PackedSequence(NamedTuple):
     written: Ints | None = None
     """Target of a decoder, its end included; None without one."""
     targets: Ints | None = None
-    """Target of each token of ``ids``, -1 for none; None where there is nothing to predict."""
+    """Target of each token of ``ids``, -1 for none; None where nothing is predicted."""
 
 
 class Unpacked(NamedTuple):
@@ -557,11 +558,11 @@ def pack_examples(
 ) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
-    An example whose sequences do not fit one row has a row for each. An encoder-decoder's target is
-    packed into rows of at most ``written_width``, aligned with its input's; the decoder reads
-    ``first_id`` first. No sequence is longer than either. ``filling``: room of each example in a
-    row, counted for both sides at once. ``by_written`` groups rows of similar target lengths, so
-    that micro-batches have little padding.
+    If the sequences of an example do not fit one row, each gets its own. An encoder-decoder's
+    targets are packed into rows of at most ``written_width``, aligned with the rows of inputs; the
+    decoder reads ``first_id`` first. No sequence is longer than its width. ``filling`` is the room
+    that each example takes in a row, counted for both sides together. ``by_written`` groups rows of
+    similar target lengths, so that micro-batches have little padding.
     """
     sizes = [
         (
@@ -574,7 +575,7 @@ def pack_examples(
     units = best_fit(counted, (width, written_width))
     if by_written:
         units.sort(key=lambda unit: (len(unit) > 1, -sum(sizes[index][1] for index in unit)))
-    # Only a single example of a row can exceed its width.
+    # Only an example that is alone in its row can exceed the width.
     fits = [n_read <= width and n_written <= written_width for n_read, n_written in sizes]
     return _laid_out(examples, units, fits, pad_id=pad_id, first_id=first_id)
 
@@ -582,7 +583,7 @@ def pack_examples(
 def pairs_in_rows(
     sources: Sequence[Ints], targets: Sequence[Ints], *, pad_id: int, first_id: int
 ) -> PackedBatch:
-    """Build a row for each pair, of at least one, in order.
+    """Build a batch with a row for each pair, in order; there is at least one.
 
     Sources and targets include their ends; a decoder reads ``first_id`` first.
     """
@@ -602,7 +603,7 @@ def _laid_out(
     pad_id: int,
     first_id: int,
 ) -> PackedBatch:
-    """Lay out units of examples, by index, in rows: several for one that does not fit."""
+    """Lay out units of examples, by index, in rows: several for an example that does not fit."""
     rows: list[list[PackedSequence]] = []
     unit_rows, unit_sequences, unit_examples = [0], [0], [0]
     ordered: list[Unpacked] = []
@@ -632,7 +633,7 @@ def _laid_out(
     written = targets = None
     if rows[0][0].written is not None:
         texts = [[part.written for part in row if part.written is not None] for row in rows]
-        # A decoder reads the first id, then its target, shifted by one.
+        # The decoder reads the first id, then its target shifted by one.
         shifted = [[np.concatenate([[first_id], ids[:-1]]) for ids in row] for row in texts]
         written = _side(shifted, pad_id)
         targets = _filled(texts, written.tokens.shape[1], IGNORED)
@@ -664,7 +665,7 @@ def _side(rows: Sequence[Sequence[Ints]], pad_id: int) -> PackedSide:
 
 
 def _filled(rows: Sequence[Sequence[Ints]], width: int, filling: int) -> Int[Tensor, "R T"]:
-    """Concatenate parts of rows, and pad the rows."""
+    """Concatenate the parts of each row, and pad the rows to ``width``."""
     filled = np.full((len(rows), width), filling, dtype=np.int64)
     for number, row in enumerate(rows):
         joined = np.concatenate(row)

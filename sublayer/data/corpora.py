@@ -1,9 +1,9 @@
-"""Corpora by name, fetched from their publishers and checked; the sources of a recipe's texts.
+"""Named corpora, fetched from their publishers and checked; sources of a recipe's texts.
 
 SQuAD and RACE: ALBERT's development set, and watched texts. Source: Lan et al. 2020, sec. 4.2: "a
 development set based on the development sets from SQuAD and RACE".
 
-The 1 Billion Word Benchmark as released: 99 training and 50 held-out files of tokenised sentences.
+The 1 Billion Word Benchmark as released: 99 training and 50 held-out files of tokenized sentences.
 Source: Chelba et al. 2013; the archive 1-billion-word-language-modeling-benchmark-r13output.tar.gz.
 """
 
@@ -62,7 +62,7 @@ from sublayer.files.storage import expanded, new_folder, resolved
 def read_passages(entries: Sequence[str], cache: Path) -> Sequence[Document]:
     """Return the distinct passages of SQuAD and RACE files, in the order of ``entries``.
 
-    A passage that several questions share is one document. Raises DataError at any other file.
+    A passage that several questions share is one document. Raises DataError for any other file.
     """
     files: list[FileDocument] = []
     for entry in entries:
@@ -116,7 +116,7 @@ def _parsed(text: str, name: str, line: int) -> Any:
 
 def _neither(where: str, why: str) -> DataError:
     return DataError(
-        f"{where}: {why}; data.corpus = albert-intrinsic reads only the files of SQuAD and RACE"
+        f"{where}: {why}; data.corpus = albert-intrinsic reads only files of SQuAD and RACE"
     )
 
 
@@ -141,8 +141,8 @@ _RACE_DEV = "RACE/dev"
 def read_watched(text: str, cache: Path, reading: Reading) -> Sequence[Document]:
     """Return the documents of a watched text: a corpus of ``WATCHED``, or a path.
 
-    Files of SQuAD and RACE give their passages, all others documents by ``reading``. Raises
-    DataError where the text is missing, damaged or, for a corpus, cannot be fetched.
+    Files of SQuAD and RACE are read as passages, all others as documents by ``reading``. Raises
+    DataError where the text is missing or damaged, or a corpus cannot be fetched.
     """
     if text in WATCHED:
         return fetched(text, cache, field="data.watch")
@@ -171,7 +171,7 @@ def fetched(name: str, cache: Path, *, field: str) -> Sequence[Document]:
                 if field == "data.watch":
                     instead = (
                         f"give its file or folder, data.watch = {{{WATCHED[name]} = PATH}}, or "
-                        "train without, data.watch = []"
+                        "train without it, data.watch = []"
                     )
                 raise DataError(f"{field} = {name}: {error}; {instead}") from None
         reader = partial(passages, FileDocument(target, cache))
@@ -183,7 +183,7 @@ def fetched(name: str, cache: Path, *, field: str) -> Sequence[Document]:
 
 
 def _race_passages(archive: Path) -> Iterator[RawDocument]:
-    """Read the passages of RACE's development set, of both its parts, from its archive."""
+    """Read the passages of RACE's development set, both parts, from its archive."""
     try:
         with tarfile.open(archive) as opened:
             for member in opened:
@@ -197,15 +197,15 @@ def _race_passages(archive: Path) -> Iterator[RawDocument]:
 
 @dataclass(frozen=True)
 class Source:
-    """A text source: documents to split, or published splits."""
+    """Source of texts: documents to split, or published splits."""
 
     name: str
     documents: Sequence[Document] = ()
     """Documents to be split; empty where there are ``published`` splits."""
     published: Mapping[SplitName, Sequence[Document]] = field(default_factory=dict)
-    """The publishers' splits, if any."""
+    """Splits of the publisher, if any."""
     weight: float | None = None
-    """Weight in training's draws, relative to other sources; None: in proportion to its size."""
+    """Weight in draws for training, relative to other sources; None: the source's size."""
 
 
 RELEASE = "1-billion-word-language-modeling-benchmark-r13output"
@@ -220,7 +220,7 @@ _NAMES = {
 
 
 def find_release(path: Path) -> Path | None:
-    """Return the folder of the release, ``path`` or directly below it; otherwise None.
+    """Return the folder of the release, ``path`` or a subfolder of it; None if there is none.
 
     The folder has the subfolders ``TRAINING`` and ``HELD_OUT``.
     """
@@ -231,10 +231,10 @@ def find_release(path: Path) -> Path | None:
 
 
 def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocument, ...]]:
-    """Return the published splits.
+    """Return the published splits of the release.
 
-    The training files are for training, held-out file 0 for the test, the other held-out files for
-    validation. Raises DataError where a split's files are missing.
+    The test split is held-out file 0, the validation split the other held-out files. Raises
+    DataError where a split's files are missing.
     """
     files = {
         name: [path for path in sorted((folder / name).iterdir()) if pattern.fullmatch(path.name)]
@@ -257,12 +257,12 @@ def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocumen
 
 
 def extract_release(archive: Path, cache: Path) -> Path:
-    """Extract the release's files from its archive into the cache folder, once.
+    """Extract the release's files from its archive into the cache, once, and return their folder.
 
-    Returns the folder; an archive with the same path, size and modification time is not extracted
-    again. Nothing is written outside the folder.
+    An archive with the same path, size and modification time is not extracted again. Nothing is
+    written outside the folder.
 
-    Raises DataError if the archive is damaged or is not the release, or the folder cannot be
+    Raises DataError if the archive is damaged or is not the release, or if the folder cannot be
     written.
     """
     status = archive.stat()
@@ -280,13 +280,13 @@ def extract_release(archive: Path, cache: Path) -> Path:
                         continue
                     source = opened.extractfile(member)
                     assert source is not None, "a file has content"
-                    # Named by the two matched names, never by the archive's path.
+                    # The file is named by the two matched names, never by its path in the archive.
                     (unfinished / path.parent.name).mkdir(exist_ok=True)
                     with (unfinished / path.parent.name / path.name).open("wb") as file:
                         shutil.copyfileobj(source, file, 1 << 20)
             if find_release(unfinished) is None:
                 raise DataError(
-                    f"{archive} is an archive other than the lm1b release: "
+                    f"{archive} is not the archive of the lm1b release: "
                     "unpack it and name its text files"
                 )
     except (tarfile.TarError, EOFError, zlib.error) as error:
@@ -301,12 +301,12 @@ def extract_release(archive: Path, cache: Path) -> Path:
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A corpus of one file, published as a zip file."""
+    """Corpus of one file, published in a zip archive."""
 
     name: str
     """Name of the corpus, and of its file in the archive."""
     n_bytes: int
-    """Size of the file, not of the archive; ``md5`` is also the file's."""
+    """Size of the file; like ``md5``, not of the archive."""
     md5: str
     archive: Download
 
@@ -323,7 +323,7 @@ class PublishedFile:
                 if (n_bytes := path.stat().st_size) != self.n_bytes:
                     raise DataError(
                         f"{path} has {n_bytes:,} bytes, but {self.name} has {self.n_bytes:,}: put "
-                        "the whole file there, or name a part of it in data.path"
+                        "the complete file there, or name a part of it in data.path"
                     )
                 return path
             archive = folder / f"{self.name}.zip"
@@ -348,7 +348,7 @@ def read_billion_words(
 ) -> Source:
     """Find the release of lm1b, its folder or archive, in SUBLAYER_DATA or the cache.
 
-    Else download it, or raise DataError.
+    If there is none, download it, or raise DataError.
     """
     name = f"{RELEASE}.tar.gz"
     release = None
@@ -363,22 +363,22 @@ def read_billion_words(
 
 @dataclass(frozen=True)
 class PublishedRecords:
-    """A corpus of many documents in many files: a folder, or a data set of the hub.
+    """Corpus of many documents in many files: a folder, or a data set of the hub.
 
-    Files are Parquet, JSON lines or WikiExtractor's articles; any other file is a text of one
-    document, unless ``data.documents`` sets another rule.
+    Files are Parquet, JSON lines or WikiExtractor's articles; any other file is one document,
+    unless ``data.documents`` sets another rule.
     """
 
     name: str
     hub: HubSet
     are_sentences: bool = False
-    """True where each record is a sentence. As the corpus does not mark the ends of documents,
+    """Whether each record is a sentence. As the corpus does not mark the ends of documents,
     1,000 consecutive sentences make one."""
     sentence_files: tuple[str, ...] = ()
     """Files of one sentence per line, by the part of their names before the first dot."""
 
     held_out: str | None = None
-    """Name of the data set's held-out split; None without one. File names have it between the
+    """Name of the data set's held-out split; None without one. In file names it is between the
     corpus and a dot: ``c4-validation.00000-of-00008.json.gz``."""
 
     def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
@@ -401,7 +401,7 @@ class PublishedRecords:
                 for part, pattern in ((apart, f"{marked}*"), (rest, f"{self.name}-train.*")):
                     if not part:
                         raise DataError(
-                            f"{folder} has no {pattern}, but {self.name} has its own held-out "
+                            f"{folder} has no file {pattern}, but {self.name} has a held-out "
                             "split: put all of its files there, or name the folder in data.path"
                         )
                 held_out = self._read(f"{marked}* of {folder}", apart, cache, reading)
@@ -456,7 +456,7 @@ _VERSION = 2
 _LEAST_BYTES = 200_000
 _SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
-"""The characters of a line, without its end."""
+"""Line length in characters, without its end."""
 _TOPICS = "pydoc_data/topics.py"
 _INNER = ("body", "handlers", "orelse", "finalbody")
 """Fields that hold statements, in source order; the cases of a match are skipped."""
@@ -467,10 +467,11 @@ def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument,
 
     There is one document per module or topic. ``root`` is the library's folder, by default the
     running interpreter's. Modules are parsed, never imported; their tests are skipped, and
-    duplicate docstrings are used once. Documents are in order of their names. The result is cached
-    until the installation changes.
+    duplicate docstrings are used once. Documents are sorted by name. The result is cached until the
+    installation changes.
 
-    Raises DataError where the prose has fewer than 200,000 characters, as without sources.
+    Raises DataError where the prose has fewer than 200,000 characters, as in an installation
+    without sources.
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     files: list[tuple[str, Path]] = []
@@ -492,8 +493,7 @@ def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument,
         documents = _collect(files)
         if sum(len(text) for _, text in documents) < _LEAST_BYTES:
             raise DataError(
-                f"data.corpus = python: {root} has no Python sources to read; "
-                "give data.path instead"
+                f"data.corpus = python: {root} has no Python sources: give data.path instead"
             )
         with replacing(cached) as file:
             file.write(json.dumps(documents, ensure_ascii=False).encode())
@@ -573,8 +573,8 @@ def find_sources(
 ) -> tuple[Source, ...]:
     """Find every text that ``data.path`` and ``data.corpus`` name, in order.
 
-    A path with the layout of the lm1b release, or its archive, has the published splits. With the
-    corpus albert-intrinsic, the path names its files. Raises ConfigError if neither names a text,
+    The lm1b release, a folder or its archive, has its published splits. With the corpus
+    albert-intrinsic, the path names its files. Raises ConfigError if neither names a text,
     DataError where a text cannot be read.
     """
     if path is not None and INTRINSIC in source_names(corpus):
@@ -592,7 +592,8 @@ def find_sources(
         texts.append(replace(CORPORA[name](cache, reading), weight=weight))
     if not texts:
         raise ConfigError(
-            f"there is no text: give data.path, or data.corpus as one of {', '.join(CORPORA)}"
+            f"the recipe names no text: give data.path, or data.corpus as one of "
+            f"{', '.join(CORPORA)}"
         )
     return tuple(texts)
 
@@ -611,8 +612,8 @@ def _without_path(cache: Path, reading: Reading) -> Source:
 
 CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     "python": lambda cache, reading: Source("python", python_prose(cache)),
-    # Sizes and checksums of both files are from mattmahoney.net/dc/textdata.html; the archives' are
-    # from the files as served.
+    # Sizes and checksums of both files are from mattmahoney.net/dc/textdata.html, those of the
+    # archives from the files as served.
     "enwik8": PublishedFile(
         "enwik8",
         100_000_000,
@@ -647,4 +648,4 @@ CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     "c4": PublishedRecords("c4", HubSet("allenai/c4", "en"), held_out="validation"),
     INTRINSIC: _without_path,
 }
-"""The reader of each corpus of ``sublayer.config.data.CORPORA``."""
+"""Reader of each corpus of ``sublayer.config.data.CORPORA``."""

@@ -1,7 +1,7 @@
 """Counter-based random numbers: stateless, and the same bits in every version of numpy.
 
-Philox derives a 64-bit seed per item (document, sentence) from (seed, purpose, epoch, item). An
-item's draws are forked only from its seed, independently of other items' draws.
+Philox derives a 64-bit seed per item (document, sentence) from (seed, purpose, epoch, item). The
+draws of an item are forked from its seed alone, independent of other items' draws.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ Bits = NDArray[np.uint64]
 
 _WORD = 1 << 64
 _MOST_DRAWS = 1 << 32
-"""Steps of the counter that an item's generator may take before it meets the next item's."""
+"""Length of the counter range of an item's generator."""
 # The constants of SplitMix64.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -33,7 +33,7 @@ _WORD_BITS = 64
 
 
 class Purpose(IntEnum):
-    """The purpose of a random number: purposes that share a seed and an epoch are independent."""
+    """Purpose of a random number: purposes that share a seed and an epoch are independent."""
 
     WINDOWS = 1
     WINDOW_ORDER = 2
@@ -79,13 +79,13 @@ def _key(seed: int, purpose: Purpose) -> int:
 def fork(bits: Bits, numbers: Ints | int) -> Bits:
     """Return output ``numbers`` (from 0) of SplitMix64 generators seeded with ``bits``.
 
-    A single number applies to all generators; ``[N]`` numbers to one each.
+    A single number applies to all generators, ``[N]`` numbers to one generator each.
 
     Source: Steele, Lea and Flood 2014, fig. 17.
     """
     n_steps = np.atleast_1d(numbers).astype(np.uint64)
     n_steps = n_steps + np.uint64(1)
-    # Products and sums wrap around: all is modulo 2**64.
+    # Products and sums wrap around, modulo 2**64.
     state: Bits = bits + _STEP * n_steps
     state ^= state >> _FIRST_SHIFT
     state *= _FIRST_FACTOR
@@ -105,7 +105,7 @@ def uniform(bits: Bits) -> Floats:
 def below(bits: Bits, limits: Ints | int) -> Ints:
     """Convert bits into integers, uniform in [0, ``limits``); 0 where the limit is 0.
 
-    Limits are far below 2**53, up to which the product is even.
+    The distribution is uniform as long as limits are far below 2**53.
     """
     scaled = uniform(bits) * limits
     return scaled.astype(np.int64)
@@ -117,7 +117,7 @@ def binomial(bits: Bits, n_flips: Ints) -> Ints:
     n_words = (
         n_flips + _WORD_BITS - 1
     ) // _WORD_BITS  # [N]: the last may have more bits than flips
-    owners = np.repeat(np.arange(len(bits)), n_words)  # [W], as all below: of each word
+    owners = np.repeat(np.arange(len(bits)), n_words)  # [W]: per word, like all below
     numbers = np.arange(len(owners)) - (np.cumsum(n_words) - n_words)[owners]
     # The shift drops surplus bits of an item's last word.
     n_unused = np.where(numbers == n_words[owners] - 1, -n_flips[owners] % _WORD_BITS, 0)
@@ -133,15 +133,15 @@ def random_order(seed: int, purpose: Purpose, epoch: int, count: int) -> Ints:
 
 Plan = TypeVar("Plan")
 _EMPTY_EPOCHS = 64
-"""So many epochs without an item mean that there will be none."""
+"""Number of epochs without an item after which the text is taken to have none."""
 
 
 class Epochs(Generic[Plan]):
     """Plans of epochs, created on demand; the last two are cached for speed.
 
     ``count`` counts the items of a plan; items are numbered through all epochs. ``empty`` is the
-    error without items. Epochs for which ``same`` returns the same number have equally many items,
-    and are counted once.
+    error message when there are no items. Epochs for which ``same`` returns the same number have
+    equally many items, and are counted once.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Epochs(Generic[Plan]):
         self._counts: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
         self.ends = [0]
-        """The number of items before each epoch, and after the last that was counted."""
+        """Number of items before each counted epoch, and after the last of them."""
 
     def plan(self, epoch: int) -> Plan:
         """Return the plan of an epoch, 0-based."""
@@ -172,7 +172,7 @@ class Epochs(Generic[Plan]):
         return self._plans[epoch]
 
     def locate(self, item: int) -> tuple[int, int]:
-        """Return the epoch of an item, by its number through all epochs, and the number in it.
+        """Return the epoch of an item, by its number through all epochs, and its number therein.
 
         Raises DataError where 64 epochs in a row have no item.
         """
@@ -189,9 +189,9 @@ class Epochs(Generic[Plan]):
         return epoch, item - self.ends[epoch]
 
     def take(self: "Epochs[Ints]", numbers: Ints, size: int) -> Ints:
-        """Return the items of ``numbers`` through all epochs; each plan orders ``size`` items.
+        """Return the items with ``numbers`` through all epochs; each plan orders ``size`` items.
 
-        Items that follow each other may end one epoch and begin the next.
+        Consecutive items may end one epoch and begin the next.
         """
         epochs, items = np.divmod(numbers, size)
         for epoch in np.unique(epochs).tolist():

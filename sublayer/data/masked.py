@@ -1,4 +1,4 @@
-"""Masked examples of a text: masks, replacements, and batches, a pure function of (seed, step)."""
+"""Masked examples: masks, replacements, and batches as a pure function of (seed, step)."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -33,31 +33,31 @@ _DEFAULTS = MaskedObjective()
 class MaskRule:
     """Masking rule: number of predicted tokens, units, and replacements.
 
-    Defaults are the recipe's. A predicted token becomes the mask with ``p_mask``, a random one with
-    ``p_random``, else it stays.
+    Defaults are the recipe's. A predicted token is replaced by the mask with probability
+    ``p_mask``, by a random token with ``p_random``, and kept otherwise.
 
-    Source: Lan et al. 2020, sec. 3.1 and appendix; as
-    released. Macaron BERT: Lu et al. 2019; as released.
+    Source: Lan et al. 2020, sec. 3.1 and appendix; as released. Macaron BERT: Lu et al. 2019; as
+    released.
     """
 
     unit: Unit = _DEFAULTS.masking
     share: float = _DEFAULTS.mask_share
-    """Fraction of the tokens named by ``counts`` that is predicted; above 0, at most 1."""
+    """Fraction of tokens to predict, among those that ``counts`` names; above 0, at most 1."""
     most: int | None = _DEFAULTS.max_predictions
-    """Maximum number of predictions of a sequence; None: the share decides alone."""
+    """Maximum number of predictions in a sequence; None: no maximum."""
     longest: int = _DEFAULTS.max_ngram
-    """Words of the longest n-gram."""
+    """Maximum number of words in an n-gram."""
     favours: Literal["short", "long"] = _DEFAULTS.ngram_favours
-    """An n-gram has 1 to ``longest`` words with a probability proportional to 1/n, or, where long
-    ones are favoured, to the same numbers in reverse order."""
+    """Distribution of n, from 1 to ``longest``: ``short`` is proportional to 1/n, ``long`` has the
+    same probabilities in reverse order."""
     p_mask: float = _DEFAULTS.p_mask
     p_random: float = _DEFAULTS.p_random
     counts: Literal["all", "maskable"] = _DEFAULTS.mask_base
-    """All tokens of the sequence, special ones included (ALBERT), or the maskable ones (Macaron
-    BERT)."""
+    """Tokens to which ``share`` applies: all of the sequence, special ones included (ALBERT), or
+    the maskable ones (Macaron BERT)."""
     predicts_first: bool = _DEFAULTS.predict_first
-    """True where the first position (the class token) is predicted too, unmasked, in addition to
-    share and maximum."""
+    """Whether the first position (the class token) is predicted as well, unmasked, in addition to
+    ``share`` and ``most``."""
 
     def n_predictions(self, n_tokens: int, n_maskable: int) -> int:
         """Count the tokens to predict: the share, rounded half to even, at least 1, at most all."""
@@ -70,14 +70,14 @@ class MaskRule:
 
 @dataclass(frozen=True, eq=False)
 class MaskVocabulary:
-    """Ids of a vocabulary required for masking."""
+    """Ids of a vocabulary that masking needs."""
 
     mask_id: int
     is_maskable: Bools
-    """True for the ids that may be predicted, [V]: special tokens may not."""
+    """True for ids that may be predicted, [V]: all but special tokens."""
     random_low: int = 0
-    """A random token is uniform over the ids from this one on: ALBERT draws from all (0), Macaron
-    BERT leaves out the special ones, which come first."""
+    """First id of the range from which random tokens are drawn uniformly: 0 for ALBERT; Macaron
+    BERT excludes the special tokens, which come first."""
 
 
 def mask_tokens(
@@ -89,16 +89,16 @@ def mask_tokens(
 ) -> tuple[Ints, Ints, Ints]:
     """Choose the tokens of a sequence [T] to predict; mask, replace or keep each at random.
 
-    Whole words, and n-grams of words, are chosen in random order. An n-gram that exceeds the
-    remaining predictions is shortened word by word, then skipped; overlaps with chosen words are
-    skipped, too: the number may not be reached. n-grams may cross a special token, which is never
-    masked. Without maskable tokens nothing is predicted. ``starts_word`` [T] is True at the first
-    token of each word; the unit ``token`` ignores it.
+    Whole words, or n-grams of words, are chosen in random order. An n-gram with more tokens than
+    predictions are left is shortened word by word; if even its first word has more, it is skipped,
+    like an n-gram that overlaps a chosen word. So fewer tokens than planned may be chosen. n-grams
+    may cross a special token, which is never masked. Without maskable tokens nothing is predicted.
+    ``starts_word`` [T] is True at the first token of each word; the unit ``token`` ignores it.
 
-    Returns the sequence as the model sees it, the positions [P], ascending, and their targets [P].
+    Returns the masked sequence [T], the predicted positions [P], ascending, and their targets [P].
 
-    Departure from ALBERT as released: a piece after a special token begins a word, whatever it is
-    (there, it belongs to the last word before a separator).
+    Departure from ALBERT as released: a piece after a special token always begins a word (there, it
+    belongs to the last word before a separator).
     """
     is_maskable = vocabulary.is_maskable[ids]  # [T]
     if rule.predicts_first:
@@ -109,14 +109,14 @@ def mask_tokens(
         chosen = _order(len(maskable), generator)[:n_predictions]  # [P]: among maskable tokens
     else:
         assert starts_word is not None, "the vocabulary was checked"
-        starts = starts_word.copy()  # [T]: also the first, and whatever follows a special one
+        starts = starts_word.copy()  # [T]: also the first token, and each after a special one
         starts[:1] = True
         starts[1:] |= ~is_maskable[:-1]
         # Word w is maskable tokens ``bounds[w]`` to ``bounds[w + 1]``.
         bounds = np.append(np.flatnonzero(starts[maskable]), len(maskable))  # [W+1]
         n_words = len(bounds) - 1
         order = _order(n_words, generator).tolist()
-        # The number of words of the n-gram that begins at each word.
+        # Number of words of the n-gram that begins at each word.
         weights = 1 / np.arange(1, (rule.longest if rule.unit == "ngram" else 1) + 1)
         shares = np.cumsum(weights[::-1] if rule.favours == "long" else weights)
         drawn = generator.random(n_words)
@@ -125,7 +125,7 @@ def mask_tokens(
         edges: list[int] = bounds.tolist()
         is_chosen = bytearray(n_words)
         n_left = n_predictions
-        # In Python, not arrays: a word depends on the choices before it.
+        # A Python loop, not arrays: each choice depends on those before it.
         for word in order:
             if n_left == 0:
                 break
@@ -153,8 +153,7 @@ def mask_tokens(
 
 
 def _order(count: int, generator: np.random.Generator) -> Ints:
-    # Doubles and a stable sort only: numpy does not promise that shuffles stay the same from
-    # version to version.
+    # Doubles and a stable sort only: numpy may change its shuffles from version to version.
     return np.argsort(generator.random(count), kind="stable")
 
 
@@ -165,20 +164,21 @@ class Example:
     ids: Ints
     """Input ids, special and replaced ones included: [T]."""
     segments: Ints
-    """0 for tokens of the first text, 1 for those of the second: [T]."""
+    """0 for tokens of the first text, 1 for tokens of the second: [T]."""
     positions: Ints
     """Predicted positions, ascending: [P]."""
     targets: Ints
-    """Original ids at these positions: [P]."""
+    """Original ids at the predicted positions: [P]."""
     label: int
-    """1 where the second text does not follow the first, 0 where it does, -1: not predicted."""
+    """0 if the second text follows the first, 1 if not; -1: not predicted."""
 
 
 def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
-    At least one example, none longer than ``width``. Rows are padded with ``pad_id`` to the
-    longest; rows of a single example come first. An example is represented by its first token.
+    There is at least one example, and none is longer than ``width``. Rows are padded with
+    ``pad_id`` to the longest; rows of a single example come first. The first token of each example
+    represents it.
     """
     unpacked = []
     for number, example in enumerate(examples):
@@ -201,31 +201,32 @@ class PairSettings:
     masks: MaskRule
     vocabulary: MaskVocabulary
     unit: Literal["chunks", "sentences"] = "chunks"
-    """Pairs are parts of chunks, by the rule, or single sentences, by its task and length."""
+    """Segments of a pair: parts of a chunk, by all of ``pairs``, or single sentences, by its task
+    and length alone."""
     static_copies: int | None = None
     """Number of passes after which pairs and masks repeat; None: never."""
     steps: BatchRule | None = None
-    """Rule that fills each step with pairs by their tokens; None: a fixed number a step."""
+    """Rule that fills each step up to a number of tokens; None: a fixed number of pairs a step."""
 
 
 class _Pass(NamedTuple):
-    """The examples of a pass in text order, and their order of use."""
+    """Examples of a pass in text order, and their order of use."""
 
     pairs: Pairs
     order: Ints
     step_ends: Ints
-    """End of each step in that order, of steps that are filled with tokens."""
+    """End of each step in that order, where steps are filled by tokens."""
 
 
 class ExampleSource:
     """Examples of a text, pass after pass, in a new order per pass.
 
-    The text is the tokens of a split from ``start`` to ``stop``; ``number`` is the source's, from
-    0, so that sources draw independently. Positions count examples in the endless sequence of
-    passes, from 0.
+    The text is the tokens of a split from ``start`` to ``stop``. ``number`` is the source's number,
+    from 0, so that sources draw independently. Positions number the examples through the endless
+    sequence of passes, from 0.
 
-    What finds an example raises DataError where no pass has one, or the text has no sentence, or no
-    second document to take a B from.
+    Methods that look up an example raise DataError where no pass has one, where the text has no
+    sentence, or where it lacks a second document to take a B from.
     """
 
     def __init__(
@@ -248,22 +249,22 @@ class ExampleSource:
         self._sentences = _starts_within(split.sentence_starts, start, stop)
         self._documents = _starts_within(split.document_starts, start, stop)
         self._step_ends = [0]
-        """The number of steps before each pass, and after the last that was planned for one."""
+        """Number of steps before each planned pass, and after the last of them."""
         self._passes = Epochs(
             self._make_pass,
             lambda plan: plan.pairs.n_pairs,
-            "no document gives a pair of sentences: each chunk is a single one; keep those "
-            "(objective.single_sentence = keep), or add text",
+            "no document gives a pair of sentences, since each chunk is a single sentence: keep "
+            "single sentences (objective.single_sentence = keep), or add text",
             same=self._copy,
         )
 
     def passes(self, n_examples: int) -> int:
-        """Count the examples of the fewest full passes that give ``n_examples``, at least one."""
+        """Count the examples of the fewest full passes, at least one, that have ``n_examples``."""
         epoch, _ = self._passes.locate(max(n_examples - 1, 0))
         return self._passes.ends[epoch + 1]
 
     def step(self, step: int) -> range:
-        """Return the positions of the examples of a step, 0-based, that is filled with tokens."""
+        """Return the positions of the examples of a step (0-based), where tokens fill the steps."""
         ends = self._step_ends
         while step >= ends[-1]:
             ends.append(ends[-1] + len(self._passes.plan(len(ends) - 1).step_ends))
@@ -287,7 +288,7 @@ class ExampleSource:
     def example(self, position: int) -> Example:
         """Build an example: a pure function of the seed and its position."""
         epoch, pairs, index = self._find(position)
-        # Pairs count from the beginning of the source.
+        # Positions of pairs count from the beginning of the source.
         first, second = (
             np.asarray(self._ids[self._start + start[index] : self._start + stop[index]])
             for start, stop in ((pairs.a_start, pairs.a_stop), (pairs.b_start, pairs.b_stop))
@@ -318,7 +319,7 @@ class ExampleSource:
         )
 
     def _find(self, position: int) -> tuple[int, Pairs, int]:
-        """Return the pass of an example, the pass' pairs, and the index among them."""
+        """Return an example's pass, the pairs of that pass, and the example's index among them."""
         epoch, index_in_pass = self._passes.locate(position)
         pairs, order, _ = self._passes.plan(epoch)
         return epoch, pairs, int(order[index_in_pass])
@@ -338,7 +339,7 @@ class ExampleSource:
             order = random_order(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs)
             return _Pass(pairs, order, step_ends=np.zeros(0, dtype=np.int64))
         lengths = pairs.a_length + pairs.b_length + N_SPECIAL
-        # Of a single side, which the rule takes for both.
+        # Pairs have a single length, which serves the rule as that of both sides.
         steps = settings.steps.steps(np.stack([lengths, lengths], 1), seed=self._seed, epoch=epoch)
         return _Pass(pairs, np.concatenate(steps), np.cumsum([len(step) for step in steps]))
 
@@ -349,7 +350,7 @@ class ExampleSource:
 
 
 def _starts_within(starts: Ints, start: int, stop: int) -> Ints:
-    """Return the starts within a source, relative to its beginning."""
+    """Return the starts inside a source, relative to its beginning."""
     first, last = np.searchsorted(starts, (start, stop))
     within = starts[first:last]
     # Not copied at offset 0: it may be memory-mapped.
@@ -357,11 +358,11 @@ def _starts_within(starts: Ints, start: int, stop: int) -> Ints:
 
 
 _MANY_SINGLE = 0.1
-"""Share of the documents that is said to have a single sentence."""
+"""Share of documents with a single sentence from which a note reports them."""
 
 
 def count_single_sentences(split: Split) -> tuple[int, int]:
-    """Count a split's documents of a single sentence, and all documents."""
+    """Count a split's documents with a single sentence, and all documents."""
     assert split.sentence_starts is not None, "the text was stored as sentences"
     firsts = np.searchsorted(split.sentence_starts, split.document_starts)
     n_sentences = np.diff(firsts, append=len(split.sentence_starts))
@@ -373,11 +374,11 @@ class PairBatches:
 
     Every example of a pass is used once before the next pass begins. In a weighted mixture each
     source has separate passes, and its share of every stretch of examples. Where the settings fill
-    steps by tokens, which weighted mixtures do not support, the number of examples per step
-    follows, and a pass begins with a step.
+    steps by tokens, which weighted mixtures do not support, the number of examples per step varies,
+    and each pass begins with a new step.
 
-    Raises ConfigError where the vocabulary lacks tokens of masked objectives. Methods raise
-    DataError where a source has no example.
+    Raises ConfigError where the vocabulary lacks the special tokens of masked objectives. Methods
+    raise DataError where a source has no example.
     """
 
     lengths_vary: ClassVar[bool] = False
@@ -396,7 +397,7 @@ class PairBatches:
         self._is_of_sentences = settings.unit == "sentences"
         self._fills_steps = settings.steps is not None
         bounds, weights = split.drawn
-        # Shares of the examples left by earlier sources: the last takes all.
+        # Share of each source among the examples that earlier sources leave: the last takes all.
         self._shares = weights / np.cumsum(weights[::-1])[::-1]
         self._sources = [
             ExampleSource(split, start, stop, settings, seed=seed, number=number)
@@ -406,7 +407,7 @@ class PairBatches:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
-        Where a step has fewer examples than processes, those without one get the first, uncounted.
+        Processes beyond the number of a step's examples get its first example, with weight 0.
         """
         positions = self._positions(step)
         if rank < len(positions):
@@ -418,29 +419,29 @@ class PairBatches:
         return replace(batch, weights=torch.zeros_like(batch.weights))
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch, with special ones, without padding."""
+        """Count the tokens of the global batch, special ones included, padding not."""
         return sum(source.length(at) for source, at in self._located(self._positions(step)))
 
     def notes(self) -> list[str]:
-        """Report the number of single-sentence documents, where many or omitted."""
+        """Return a note on documents of a single sentence, if they are many or omitted."""
         if self._rule.task == "none" or self._is_of_sentences:
             return []
         n_single, n_documents = count_single_sentences(self.split)
         is_dropped = self._rule.alone == "drop"
         if not n_single or (not is_dropped and n_single < _MANY_SINGLE * n_documents):
             return []
-        happens = "are left out" if is_dropped else "give no pair in order"
+        happens = "are left out" if is_dropped else "give no pair of consecutive texts"
         return [
-            f"{n_single:,} of {count(n_documents, 'document')} of the train split have one "
+            f"{n_single:,} of {count(n_documents, 'document')} of the train split have a single "
             f"sentence, and {happens}"
         ]
 
     def examples(self, positions: range) -> PackedBatch:
-        """Return the examples at positions of the endless row of passes."""
+        """Return the examples at positions of the endless sequence of passes, packed."""
         return self.packed(self.make(positions))
 
     def make(self, positions: range) -> list[Example]:
-        """Make the examples at positions of the endless row of passes, one by one."""
+        """Return the examples at positions of the endless sequence of passes, unpacked."""
         return [source.example(at) for source, at in self._located(positions)]
 
     def packed(self, examples: Sequence[Example]) -> PackedBatch:
@@ -454,11 +455,11 @@ class PairBatches:
         return documents
 
     def n_in_passes(self, n_examples: int) -> int:
-        """Count the examples of the fewest full passes over the first source that give as many."""
+        """Count the examples of the fewest full passes over the first source with that many."""
         return self._sources[0].passes(n_examples)
 
     def _positions(self, step: int) -> range:
-        """Return the positions of a step's examples in the endless row of passes."""
+        """Return the positions of a step's examples in the endless sequence of passes."""
         if self._fills_steps:
             (source,) = self._sources
             return source.step(step)
@@ -480,4 +481,4 @@ class PairBatches:
                     break
                 left -= n_before
             else:
-                raise AssertionError("the last source takes all that is left")
+                raise AssertionError("the last source must take all remaining examples")

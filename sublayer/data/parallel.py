@@ -1,4 +1,4 @@
-"""Pairs of a recipe before encoding: two files, records or a named corpus, cleaned and cached.
+"""Translation pairs of a recipe, from two files, records or a named corpus, cleaned and cached.
 
 Sources of the corpora: fairseq's ``prepare-iwslt14.sh`` and ``prepare-wmt14en2de.sh`` as Macaron
 Net released them. Departure: XML entities (``&amp;``) are decoded.
@@ -37,11 +37,11 @@ from sublayer.system.terminal import note
 from sublayer.tasks.records import Record, read_parquet, read_records, sheets_note, whole_rows
 
 Fields = tuple[str, str]
-"""The fields or columns of records that hold source and target.
+"""Fields or columns of the source and the target.
 
-Of a TSV file without a line that names them they are the first two columns."""
+In a TSV file without a header line they are the first two columns."""
 Pair = tuple[int, str, str]
-"""The line or row of a pair, from 1, its source and its target, without line ends."""
+"""Line or row of a pair, from 1, with its source and its target, without line ends."""
 
 _HEADERS = {
     *("source", "target", "src", "tgt", "trg", "source_text", "target_text", "src_text"),
@@ -49,15 +49,15 @@ _HEADERS = {
     *("english", "german", "french", "spanish", "italian", "dutch", "portuguese", "russian"),
     *("chinese", "japanese", "korean", "arabic", "turkish", "polish", "czech", "vietnamese"),
 }
-"""Words that name a column of texts, including some that no field has."""
+"""Words that reveal a header line as the names of columns."""
 TRANSLATION = "translation"
-"""The field under which the hub's data sets hold an object of a text per language."""
+"""Field of the hub's data sets that holds an object with a text per language."""
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """Pair two files line by line, of the kinds that ``read_lines`` reads.
+    """Pair two files line by line; ``read_lines`` says which kinds of files.
 
-    Raises DataError, with file and line, where a line is not UTF-8; with both counts where one file
+    Raises DataError: with file and line where a line is not UTF-8, with both counts where one file
     is longer.
     """
     lines = zip_longest(read_lines(source), read_lines(target))
@@ -76,10 +76,10 @@ def _line(path: Path, line: int, data: bytes) -> str:
 
 
 def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
-    """Read a pair a line, its texts divided by a tab.
+    """Read one pair per line, its texts separated by a tab.
 
-    A header line is skipped: it names the fields, which then select columns, or words such as
-    ``source`` and ``target``. Other columns are ignored. Both are added to ``notes``.
+    A header line is skipped. It names the fields, which then select columns, or has words such as
+    ``source`` and ``target``. Further columns are ignored. ``notes`` report both.
 
     Raises DataError with file and line where there is no tab, or a line is not UTF-8.
     """
@@ -98,7 +98,7 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
             if has_fields or (set(names[:2]) <= _HEADERS and names[0] != names[1]):
                 read = " and ".join(repr(columns[index].strip()) for index in places)
                 notes.append(
-                    f"{path}: its first line names columns, and is no pair: {read} are read"
+                    f"{path}: the first line is read as a header, not as a pair: columns {read}"
                 )
                 continue
         if len(columns) > 2:
@@ -106,16 +106,16 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
         yield line, columns[places[0]], columns[places[1]]
     if longer:
         notes.append(
-            f"{path}: {count(len(longer), 'line')} with more than two columns; only two are "
-            f"read; the first is line {longer[0]}"
+            f"{path}: {count(len(longer), 'line')} with more than two columns, of which only two "
+            f"are read; the first is line {longer[0]}"
         )
 
 
 def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
     """Read a pair from two fields of each record, or of the object in its ``translation``.
 
-    A text that is null is empty, and newlines within one become spaces. Raises DataError, with its
-    place, at a record without both texts, and at a lone surrogate.
+    Null is read as an empty text, and newlines within a text as spaces. Raises DataError, with the
+    record's place, where a text is missing or has a lone surrogate.
     """
     for record in records:
         values = record.values
@@ -146,49 +146,49 @@ _SEGMENT = re.compile(r"""<seg id="?[^">]*"?>\s*(.*?)\s*</seg>""", re.IGNORECASE
 
 
 class Files(NamedTuple):
-    """Files of a split for a language pair, and its filter of pairs."""
+    """Files of a split for a language pair, and its choice of pairs."""
 
     names: tuple[tuple[str, str], ...]
-    """Those of source and target, where ``{l}`` stands for the language of each."""
+    """Files of source and target; ``{l}`` is replaced by the language of each."""
     read: Callable[[Path, Path], Iterator[Pair]]
-    """Reads the pairs of two files."""
+    """Function that reads the pairs of two files."""
     every: int = 0
-    """Of the pairs that the filters leave, each n-th (from 1) is held out; 0: none is."""
+    """Interval of held-out pairs: every n-th of those that pass the filters, from 1; 0: none."""
     takes_nth: bool = False
-    """True where the split has the held-out pairs, False: all but those."""
+    """Whether the split has the held-out pairs, or all others."""
 
     def takes(self, number: int) -> bool:
-        """Return whether the split has filtered pair ``number``, from 1."""
+        """Return whether the split has pair ``number``, from 1, of those that pass the filters."""
         return not self.every or (number % self.every == 0) == self.takes_nth
 
 
 @dataclass(frozen=True)
 class ParallelCorpus:
-    """A corpus: its languages in its publisher's order, its URL, and the files of each split."""
+    """Parallel corpus: its languages in the publisher's order, its URL, the files of each split."""
 
     languages: tuple[str, str]
     url: str
     splits: Mapping[SplitName, Files]
     counts: Mapping[SplitName, int]
-    """Pairs that each split has with its papers' settings, as far as they are known."""
+    """Number of pairs of each split in the papers, where known."""
 
 
 @dataclass(frozen=True)
 class PairSource:
-    """A source of pairs: its name in messages, its identity, and its reader."""
+    """Source of pairs: its name in messages, its identity, and its reader."""
 
     name: str
     identity: tuple[Any, ...]
-    """JSON values that are equal only where the same pairs are read."""
+    """JSON values, equal only for sources of the same pairs."""
     read: Callable[[], Iterator[Pair]]
     takes: Callable[[int], bool] = lambda number: True
-    """Whether a split has the pair of a number, from 1, among those left by the filters."""
+    """Function that says whether the split has a pair, by its number, from 1, after the filters."""
     count: int | None = None
-    """The number of pairs that the split has in its papers; None: not known."""
+    """Number of pairs of the split in the papers; None: not known."""
     notes: list[str] = field(default_factory=list)
-    """Notes on the files, complete once they were read."""
+    """Notes on the files, complete once the files were read."""
     is_filtered: bool = False
-    """True where the filters of training are its own too, since it is a part of the same files."""
+    """Whether the filters of the training pairs apply, as to a split of the same files."""
 
     def pack(self, sides: "Sides", cache: Path, limits: "Limits | None" = None) -> Records:
         """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
@@ -246,15 +246,16 @@ class PairSource:
 def find_corpus(name: str, split: SplitName, source: str, target: str, cache: Path) -> PairSource:
     """Find a split's files in folder ``name`` of SUBLAYER_DATA or of the cache's corpora.
 
-    They may lie at any depth, plain, gzip or zstd. Either language may be the source.
+    They may lie at any depth, uncompressed, gzip or zstd. Either language may be the source.
 
-    Raises ConfigError for languages that the corpus has not, DataError where a file is missing.
+    Raises ConfigError for languages other than the corpus has, DataError where a file is missing.
     """
     corpus = PARALLEL_CORPORA[name]
     if {source, target} != set(corpus.languages):
         first, second = corpus.languages
         raise ConfigError(
-            f"data.corpus = {name} has {first} and {second}, not {source} and {target}"
+            f"data.corpus = {name} has the languages {first} and {second}, not {source} and "
+            f"{target}"
         )
     files = corpus.splits[split]
     folders = [folder / name for folder in corpus_folders(cache)]
@@ -287,7 +288,7 @@ def find_corpus(name: str, split: SplitName, source: str, target: str, cache: Pa
 
 
 def tagged_lines(source: Path, target: Path) -> Iterator[Pair]:
-    """Read IWSLT's training files without lines of metadata; titles and descriptions lose tags.
+    """Read IWSLT's training files without metadata lines, titles and descriptions without tags.
 
     Raises DataError as ``line_pairs`` does. Source: fairseq, ``prepare-iwslt14.sh``.
     """
@@ -299,7 +300,7 @@ def tagged_lines(source: Path, target: Path) -> Iterator[Pair]:
 def segments(source: Path, target: Path) -> Iterator[Pair]:
     """Read the segments of two XML or SGML files, in order; raise DataError if counts differ.
 
-    Entities are read as their characters, and a right single quotation mark as an apostrophe.
+    Entities are decoded, and a right single quotation mark is read as an apostrophe.
     """
     sources, targets = (
         [
@@ -312,7 +313,7 @@ def segments(source: Path, target: Path) -> Iterator[Pair]:
     if len(sources) != len(targets):
         raise DataError(
             f"{source} has {len(sources):,} segments and {target} has {len(targets):,}: "
-            "fetch them again"
+            "fetch both files again"
         )
     for (line, left), (_, right) in zip(sources, targets, strict=True):
         yield line, left, right
@@ -352,14 +353,14 @@ PARALLEL_CORPORA: dict[str, ParallelCorpus] = {
         {"valid": 3_000, "test": 3_003},
     ),
 }
-"""The files of each corpus of ``sublayer.config.data.PARALLEL_CORPORA``.
+"""Files of each corpus of ``sublayer.config.data.PARALLEL_CORPORA``.
 
-The counts are what fairseq's scripts usually leave.
+The numbers of pairs are the usual results of fairseq's scripts.
 """
 
 
 VERSION = 3
-"""Changes whenever equal files would give other pairs."""
+"""Version of the reading: increased whenever equal files would give other pairs."""
 
 _KINDS = {
     ".tsv": "tab, named",
@@ -372,13 +373,13 @@ _KINDS = {
 }
 
 Limits = tuple[int | None, float | None]
-"""The words of a side at most, and how many times the shorter side's words the longer may have."""
+"""Maximum number of words of a side, and maximum ratio of the longer side to the shorter."""
 Sides = tuple[LanguageRules, LanguageRules]
-"""The rules of both languages, the source's first."""
+"""Rules of both languages, the source's first."""
 
 
 def refused_pair(source: list[str], target: list[str], limits: Limits = (None, None)) -> str:
-    """Return why a pair is dropped, by its word counts; empty where it is kept.
+    """Return the reason to drop a pair, by its word counts; empty if it is kept.
 
     A pair with an empty side is always dropped. Source: Moses' clean-corpus-n.perl.
     """
@@ -387,9 +388,9 @@ def refused_pair(source: list[str], target: list[str], limits: Limits = (None, N
     if shorter == 0:
         return "with an empty side"
     if longest is not None and longer > longest:
-        return f"with more than {count(longest, 'word')}"
+        return f"with more than {count(longest, 'word')} on a side"
     if ratio is not None and longer > ratio * shorter:
-        return f"with more than {ratio:g} words to one"
+        return f"with a length ratio above {ratio:g}"
     return ""
 
 
@@ -413,10 +414,10 @@ def _languages(data: DataConfig) -> tuple[str, str]:
 def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | None:
     """Find the pairs that a recipe names for a split.
 
-    Returns None where it names none: the split, if any, is then a share of training.
+    Returns None if it names none: the split, if any, is then a share of the training pairs.
 
-    Raises ConfigError where only one of two files is named, pairs are named in two ways, or by a
-    list; DataError for a missing file or one of another kind.
+    Raises ConfigError where only one of two files is named, or where pairs are named in two ways or
+    by a list; DataError for a missing file or one of another kind.
     """
     if isinstance(data.corpus, str):
         return find_corpus(data.corpus, split, *_languages(data), cache)
@@ -436,7 +437,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
         for side_path in sides:
             if not side_path.is_file():
                 raise DataError(f"{side_path} is not a file: name one with a text on each line")
-            # The one file of an archive is read, or the archive is refused then.
+            # Of an archive the only file is read; an archive of several is refused then.
             if side_path.suffix.lower() != ".zip":
                 check_text(side_path)
         files = [FileDocument(side_path, cache) for side_path in sides]
@@ -480,7 +481,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
 
 
 class PairText(NamedTuple):
-    """A pair: space-separated words of both sides, and both original lines."""
+    """Pair of texts: space-separated words of both sides, and both original lines."""
 
     source_words: str
     target_words: str

@@ -1,6 +1,6 @@
 """Preparation of the [data] table: texts located, divided, encoded and stored as splits.
 
-Also the training text of tokenizers, complete or sampled, and what tokenizers lose of a text.
+Also the training text of tokenizers, complete or sampled, and the losses of lossy tokenizers.
 """
 
 from collections import Counter
@@ -66,43 +66,43 @@ from sublayer.system.terminal import note, stage
 _CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}
 _MOST_BYTES = {"unigram": 88 << 20}
 _MOST_BYTES_OF_OTHERS = 256 << 20
-"""The most bytes that a tokenizer is trained on: with them training takes less than 2 GiB."""
+"""Maximum number of bytes to train a tokenizer on: with them training takes less than 2 GiB."""
 _WINDOW_BYTES = 1 << 20
 """Bytes of each sampled window; windows are evenly spread."""
 _SEARCHED_BYTES = 64 << 10
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
-"""Number and size in bytes of the samples that show how much a tokenizer keeps of a text."""
+"""Number and size in bytes of the samples on which a tokenizer's losses are measured."""
 _WORD_CHARACTERS, _SHOWN_CHARACTERS = 16, 8
 _MOST_NAMED = 3
-"""The most special tokens named in a note."""
+"""Maximum number of special tokens that a note names."""
 _KNOWN = 999 / 1000
-"""Share of a text's characters below which a note reports unknown ones."""
+"""Share of known characters in a text below which a note reports the unknown ones."""
 _SAMPLE_VERSION = 1
-"""Version of the sampling: increased whenever it takes other parts of a text."""
+"""Version of the sampling: increased whenever it chooses other parts of a text."""
 
 
 @dataclass(frozen=True)
 class DividedTexts:
-    """Sources, divided separately, and splits from other files."""
+    """Sources, divided into splits separately, and splits from other files."""
 
     all_sources: tuple[Source, ...]
     replaced: Mapping[SplitName, Source]
-    """The splits read from other files."""
+    """Splits read from other files."""
     shares: Shares
     """Shares of the splits in sources without published splits; replaced splits have none."""
     is_utf8: bool
-    """True where cuts fall between characters rather than anywhere."""
+    """Whether cuts must fall between characters."""
     sentences: TextUnit = "none"
-    """The unit into which the text is divided further."""
+    """Unit into which documents are divided."""
 
     def sources(self, split: SplitName) -> tuple[Source, ...]:
         """Return the sources of a split, in order."""
         return (self.replaced[split],) if split in self.replaced else self.all_sources
 
     def identity(self, split: SplitName) -> list[Any]:
-        """Return the identity of a split, as JSON, with minimal reading.
+        """Return the identity of a split as JSON, a part of cache keys, with minimal reading.
 
-        Splits of equal identity hold the same text; it is part of cache keys.
+        Splits of equal identity hold the same text.
         """
         # All settings that determine the cuts of a source.
         shares = {name: str(share) for name, share in self.shares.items()}
@@ -130,9 +130,9 @@ class DividedTexts:
         )
 
     def n_empty(self, split: SplitName) -> int:
-        """Count the omitted documents without text.
+        """Count the documents that were omitted for having no text.
 
-        For sources without published splits they count with the training split.
+        In sources without published splits they count towards the training split.
         """
         documents = [
             source.published[split] if source.published else source.documents
@@ -142,7 +142,7 @@ class DividedTexts:
         return sum(records.n_empty for records in documents if isinstance(records, Records))
 
     def ranges(self, split: SplitName) -> list[Sequence[DocumentRange]]:
-        """Return the ranges of a split's sources; raise DataError if one is indivisible."""
+        """Return a split's document ranges by source; raise DataError if one is indivisible."""
         return [
             WholeDocuments(source.published[split])
             if source.published
@@ -152,7 +152,7 @@ class DividedTexts:
 
     @cached_property
     def _divided(self) -> dict[int, Parts]:
-        # Divided once, for all three splits.
+        # Sources are divided once, for all three splits.
         return {
             id(source): divide(
                 source.documents,
@@ -169,10 +169,10 @@ class DividedTexts:
 def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedTexts:
     """Find every text that a recipe names.
 
-    ``is_utf8``: the tokenizer reads UTF-8, so that no cut may divide a character.
+    ``is_utf8`` says that the tokenizer reads UTF-8, so that no cut may divide a character.
 
     Raises ConfigError where fields contradict each other or a text is named twice, by two sources
-    or by training and scoring; DataError where a text is missing.
+    or for both training and scoring; DataError where a text is missing.
     """
     replaced: dict[SplitName, Source] = {}
     if config.is_parallel:
@@ -181,7 +181,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
             pairs = find_pairs(config, cache, split)
             if pairs is None:
                 continue
-            # All pairs of a scored set count.
+            # Every pair of a scored set counts.
             is_filtered = split == "train" or pairs.is_filtered
             limits = (config.max_words, config.max_words_ratio) if is_filtered else None
             records = pairs.pack(sides_of(config), cache, limits)
@@ -191,7 +191,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
                 replaced[split] = Source(pairs.name, published={split: records})
         if train is None:
             raise ConfigError(
-                "there are no pairs to train on: "
+                "the recipe names no pairs to train on: "
                 "give data.source_path and data.target_path, or data.path"
             )
         return DividedTexts((train,), replaced, _shares(config, replaced), True, "pair")
@@ -199,7 +199,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
     sources = find_sources(config.path, config.corpus, cache, reading)
     if config.split is not None and all(source.published for source in sources):
         raise ConfigError(
-            f"data.split = {config.split} has no effect: {sources[0].name} has a published split"
+            f"data.split = {config.split} has no effect: {sources[0].name} has published splits"
         )
     # A text named twice could be held out in one place and trained on in the other.
     for one, other in combinations([source for source in sources if source.documents], 2):
@@ -221,15 +221,15 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
                 for scored, trained in _shared(documents, others):
                     both = scored if scored == trained else f"{scored}, the same as {trained}"
                     raise ConfigError(
-                        f"{field_} = {path} is also read for training, in {source.name}: {both}; "
-                        "name other files in one of them, or leave out the shared files"
+                        f"{field_} = {path} shares a file with the training text {source.name}: "
+                        f"{both}; name other files in one of them, or leave out the shared files"
                     )
         replaced[split] = Source(path, published={split: documents})
     return DividedTexts(sources, replaced, _shares(config, replaced), is_utf8, config.sentences)
 
 
 def _shared(documents: Sequence[Document], others: Sequence[Document]) -> Iterator[tuple[str, str]]:
-    """Yield the names of a document in both, if any."""
+    """Yield both names of each document that occurs in both sequences."""
     if documents and others and (shared := shared_document(documents, others)):
         yield documents[shared[0]].name, others[shared[1]].name
 
@@ -250,7 +250,7 @@ def reading_of(config: DataConfig) -> Reading:
 def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
     fractions = parse_split(config.split or DEFAULT_SPLIT)
     shares = dict(zip(SPLITS, fractions, strict=True))
-    # Training takes the shares of splits from other files.
+    # Training gets the shares of splits that come from other files.
     for split in replaced:
         shares["train"] += shares.pop(split)
     # A split without a share is not held out.
@@ -259,29 +259,29 @@ def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
 
 @dataclass(frozen=True)
 class Data:
-    """The splits of a run and the tokenizer that they share."""
+    """Splits of a run and their tokenizer."""
 
     tokenizer: Tokenizer
     train: Split
     valid: Split | None
-    """None where nothing is held out for it."""
+    """Held-out split; None if nothing is held out for it."""
     test: Split | None
-    """None where nothing is held out for it."""
+    """Held-out split; None if nothing is held out for it."""
     checksums: dict[str, str]
     """``TokenStore.sha256`` of each existing split, by ``train``, ``valid`` and ``test``, and the
     tokenizer's fingerprint, by ``tokenizer``."""
     watched: Mapping[str, Split] = field(default_factory=dict)
-    """Texts scored during training without choosing a checkpoint, by the names of their scores."""
+    """Texts that are scored during training, but choose no checkpoint, by the names of scores."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Keys of everything that determines a split's examples: the texts, their division and cuts,
-    and their ids; by split, and by ``watch.NAME``."""
+    """Digest of all that determines a split's examples (texts, their division and cuts, ids), by
+    split and by ``watch.NAME``."""
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Count bytes, tokens, documents and omitted items of each split, for a record."""
         return {split.name: split.sizes() for split in self.splits()}
 
     def splits(self) -> list[Split]:
-        """Return the splits that there are, in order."""
+        """Return the existing splits, in order."""
         return [split for split in (self.train, self.valid, self.test) if split is not None]
 
 
@@ -295,10 +295,10 @@ def prepare(
 ) -> Data:
     """Find, split, encode and store a recipe's text, or open the stored splits.
 
-    ``tokenizer`` replaces the recipe's (continuing from a run); a trained one sees only the
-    training split. ``trains`` reports the words that its rules change. ``cache`` is the folder of
-    stored data, by default ``cache_folder()``. ``check`` raises for unsuitable texts, before they
-    are tokenized.
+    ``tokenizer`` replaces the recipe's, as when a run is continued; else the recipe's is trained,
+    if at all, on the training split alone. With ``trains``, a note reports the words that the
+    tokenizer's rules change. ``cache`` is the folder of stored data, by default ``cache_folder()``.
+    ``check`` raises for unsuitable texts, before they are tokenized.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not in the tokenizer's encoding, or the disk is full.
@@ -308,8 +308,8 @@ def prepare(
     reading = reading_of(config)
     watched_documents = {}
     for name, text in watched_texts(config.watch).items():
-        # First: fail on downloads before reading a long text.
-        with stage(f"reading {text}, which is watched"):
+        # Read first, so that a failed download precedes the reading of a long text.
+        with stage(f"reading the watched text {text}"):
             watched_documents[name] = read_watched(text, folder, reading)
     with stage(f"reading {_described(config)}"):
         texts = find_texts(config, folder, is_utf8=kind != "bytes")
@@ -321,7 +321,7 @@ def prepare(
     splits: dict[SplitName, Split] = {}
     watched: dict[str, Split] = {}
     digests: dict[str, str] = {}
-    with stage("turning the text into tokens"):
+    with stage("tokenizing the text"):
         for split in SPLITS:
             if split == "train" or texts.has(split):
                 is_train = split == "train"
@@ -329,7 +329,7 @@ def prepare(
                 digests[split] = _digest(split, texts, splits[split])
         for name, documents in watched_documents.items():
             whole = whole_texts({name: documents}, "valid", config.sentences)
-            shown = f"{name}, which is watched,"
+            shown = f"the watched text {name}"
             watched[name] = _split("valid", whole, tokenizer, folder, shown=shown)
             digests[f"watch.{name}"] = _digest("valid", whole, watched[name])
     checksums = {"tokenizer": tokenizer.fingerprint}
@@ -358,9 +358,10 @@ def _described(config: DataConfig) -> str:
 
 
 def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Tokenizer:
-    """Build or load only a recipe's tokenizer; training one reads the training split.
+    """Build or load a recipe's tokenizer without preparing its splits.
 
-    A tokenizer already trained on the same text is read from the cache.
+    A tokenizer that must be trained reads the training split; one that was already trained on the
+    same text is read from the cache.
 
     Raises ConfigError and DataError as ``prepare`` does.
     """
@@ -390,12 +391,13 @@ def prepare_text(
 ) -> Split:
     """Encode a text for scoring: all of ``path``, or one split of a named corpus.
 
-    The corpus albert-intrinsic, with its files named by ``path``, is encoded as a whole; with any
-    other corpus ``path`` is ignored. A path with published splits (lm1b's release) gives ``split``.
+    The corpus albert-intrinsic, whose files ``path`` names, is encoded completely; with any other
+    corpus ``path`` is ignored. Of a path with published splits (lm1b's release) ``split`` is
+    encoded.
 
-    ``sentences``, ``documents`` and ``text_field`` are the fields of ``[data]``; ``shares`` is its
-    ``split``, for a corpus without published splits: a model must be scored on the text that the
-    shares of its training held out.
+    ``sentences``, ``documents`` and ``text_field`` are the fields of ``[data]``. ``shares`` is its
+    field ``split``, for a corpus without published splits, so that a model is scored on the text
+    that was held out from its training.
 
     Raises ConfigError if neither is given, DataError where the text is missing, damaged, or shorter
     than two tokens.
@@ -426,7 +428,7 @@ def prepare_text(
 
 
 class TrainingText:
-    """The training split of a text, for a tokenizer of a kind."""
+    """Training text of a tokenizer: the training split, or a sample of it."""
 
     def __init__(
         self, sources: Sequence[Sequence[DocumentRange]], kind: str, unit: TextUnit
@@ -439,11 +441,11 @@ class TrainingText:
 
     @property
     def identity(self) -> list[Any]:
-        """Return the identity of the sampled part, as JSON; empty where it is the whole text."""
+        """Return the identity of the sample as JSON; empty if it is the whole text."""
         return [["sample", self._most, _SAMPLE_VERSION]] if self._n_bytes > self._most else []
 
     def texts(self) -> Iterator[bytes]:
-        """Return a tokenizer's training texts, with a note if they are a sample.
+        """Return the texts to train a tokenizer on, with a note if they are a sample.
 
         Raises DataError for text that is not UTF-8 where the tokenizer requires UTF-8.
         """
@@ -471,8 +473,8 @@ class TrainingText:
 def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterator[DocumentRange]:
     """Sample about ``most`` of the ``n_bytes`` of ranges, in windows spread evenly over them.
 
-    A document no longer than a window is taken whole if it begins in one; a longer document gives
-    its windows, cut after a blank line or a line where possible.
+    A document no longer than a window is taken completely if it begins in one; of a longer document
+    the windows are taken, cut after a blank line or a line where possible.
     """
     n_windows = most // _WINDOW_BYTES
     position = 0
@@ -537,7 +539,7 @@ def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenize
     identity += [[name, *values] for name, values in settings.items() if values is not None]
     training = TrainingText(texts.ranges("train"), kind, texts.sentences)
     path = cache / "tokenizers" / f"{content_key(*identity, *training.identity)}.json"
-    # Read back, so that fresh and cached tokenizers are identical.
+    # The file is read back, so that new and cached tokenizers are identical.
     return read_or_make(
         path,
         "trains the same tokenizer",
@@ -562,7 +564,7 @@ def _read_cached(path: Path) -> Tokenizer | None:
     try:
         return load_tokenizer(path)
     except DataError:
-        # A damaged cache file is written again.
+        # A damaged cache file is written anew.
         path.unlink(missing_ok=True)
         return None
 
@@ -591,7 +593,7 @@ def tokenizer_of_file(config: DataConfig) -> Tokenizer:
 
 
 def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
-    """Set the reading of special tokens, and add both languages' rules where the text is pairs."""
+    """Set how special tokens are read; for a text of pairs, add both languages' rules."""
     if config.special_tokens is not None:
         vocabulary = with_special_tokens(vocabulary, config.special_tokens)
     if not config.is_parallel:
@@ -610,7 +612,7 @@ def _split(
     shown: str | None = None,
     trains: bool = False,
 ) -> Split:
-    """Open a split's tokens, stored before or now; errors call it ``shown``, or by its name."""
+    """Open a split's tokens, encoding them first if needed; errors name it ``shown``, if given."""
     key = content_key(VERSION, tokenizer.fingerprint, name, texts.identity(name))
     path = cache / "tokens" / key
     store = read_store(path)
@@ -619,13 +621,13 @@ def _split(
             note_unfinished(path)
         write_store(path, texts.ranges(name), tokenizer, texts.sentences)
         store = read_store(path)
-        assert store is not None, f"a store just written is whole: {path}"
+        assert store is not None, f"a store just written must be valid: {path}"
     names = tuple(source.name for source in texts.sources(name))
     if store.n_tokens < 2:
         called = shown or f"the {name} split of {' and '.join(names)}"
         raise DataError(
-            f"{called} has {count(store.n_tokens, 'token')}, but scoring needs "
-            "2: give a longer text"
+            f"{called} has {count(store.n_tokens, 'token')}, but scoring needs at least 2: give "
+            "a longer text"
         )
     whose = shown or f"{' and '.join(names)}, {name} split"
     note_losses(whose, samples_of(texts.ranges(name), texts.sentences), tokenizer, trains=trains)
@@ -634,7 +636,7 @@ def _split(
         for source in texts.sources(name)
         if name == "train" and source.weight is not None
     )
-    # Reads the texts found above, without searching for them again.
+    # The function reads the texts found above, without searching for them again.
     is_pairs = texts.sentences == "pair"
     return Split(
         name=name,
@@ -651,7 +653,7 @@ def _split(
 def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> list[bytes]:
     """Return up to about 64 kB of a text, in evenly spread samples.
 
-    Pairs give the words of both sides, as encoded, not the original lines.
+    Samples of pairs are the words of both sides, as encoded, not the original lines.
     """
     ranges = list(chain.from_iterable(_spread(source, _SAMPLES) for source in sources))
     parts = []
@@ -668,10 +670,10 @@ def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> li
 
 
 def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, trains: bool) -> None:
-    """Note if a tokenizer knows fewer than 999 of 1,000 characters of a text.
+    """Report, by a note, a tokenizer that knows fewer than 999 of 1,000 characters of a text.
 
-    For training text, also note the share of the words in ``texts`` that its rules change, and the
-    share that they turn into another word of the text.
+    For training text, also report the share of the words in ``texts`` that its rules change, and
+    the share that become another word of the text.
     """
     if tokenizer.is_lossless:
         return
@@ -695,9 +697,9 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
     if known_share < _KNOWN:
         first = ", ".join(word[:_SHOWN_CHARACTERS] for word, _ in unknown.most_common(3))
         note(
-            f"{shown}: the {tokenizer.kind} tokenizer knows {known_share:.1%} of the characters: "
-            f"others, as in {first}, become one unknown id. A larger vocabulary trained on "
-            "such text, or data.tokenizer = bytes or bpe, knows them"
+            f"{shown}: the {tokenizer.kind} tokenizer knows {known_share:.1%} of the characters; "
+            f"the others, as in {first}, become the unknown token. A larger vocabulary trained on "
+            "such text, or data.tokenizer = bytes or bpe, covers them"
         )
     changed = Counter({word: words[word] for word, form in written.items() if form != word})
     if not trains or not changed:
@@ -708,16 +710,16 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
     is_choice = tokenizer.kind in LETTERED_TOKENIZERS
     note(
         f"{shown}: the {tokenizer.kind} tokenizer changes {changed.total() / words.total():.1%} of "
-        f"the words ({example} to {written[example]}), and "
+        f"the words ({example} to {written[example]}), "
         f"{n_merged / words.total():.1%} to another word of the text"
         f"{': see data.keep_accents and data.lowercase for training a vocabulary' * is_choice}"
     )
 
 
 def describe_marks(shown: str, marks: Counter[str], tokenizer: Tokenizer, *, trains: bool) -> str:
-    """Describe how a text's special tokens are read, naming the most frequent.
+    """Describe the reading of special tokens' names in a text, with the most frequent names.
 
-    For training text, also name the setting that changes this.
+    For training text, the setting that changes the reading is named as well.
     """
     named = [f"{name} {count(n, 'time')}" for name, n in marks.most_common(_MOST_NAMED)]
     n_others = len(marks) - len(named)

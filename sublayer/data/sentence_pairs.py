@@ -15,16 +15,16 @@ from sublayer.errors import DataError
 from sublayer.files.arrays import Bools, Ints
 
 N_SPECIAL = 3
-"""Tokens of an input that are not of its sentences: one before A, one after A, one after B."""
+"""Number of special tokens in an input: one before A, one after A, one after B."""
 
 UNLABELLED, IN_ORDER, OUT_OF_ORDER = -1, 0, 1
-"""Labels: nothing to tell; B follows A; A and B are swapped, or B is from elsewhere."""
+"""Labels: unlabelled; B follows A; A and B are swapped, or B is from elsewhere."""
 
 
 class Drawn(IntEnum):
-    """Draws of an example, from forks of its seed.
+    """Random draws of an example, each from a fork of its seed.
 
-    Seeded runs depend on the numbers: a new one goes to the end.
+    Seeded runs depend on the numbers, so that a new draw must be added at the end.
     """
 
     TARGET = 0
@@ -39,7 +39,7 @@ class Drawn(IntEnum):
 
 @dataclass(frozen=True)
 class PairRule:
-    """Rule of pairs and labels from chunks of consecutive sentences.
+    """Rule that makes pairs and labels from chunks of consecutive sentences.
 
     A chunk is filled up to a target: ``max_len`` less three special tokens, or, with ``p_short``, a
     uniform length from 2 tokens to that.
@@ -48,24 +48,25 @@ class PairRule:
     """
 
     task: Literal["none", "nsp", "sop"]
-    """In half of the pairs, ``sop`` swaps A and B, ``nsp`` takes B from another document; ``none``
-    keeps them in order, unlabelled."""
+    """Negative pairs, half of all: ``sop`` swaps A and B, ``nsp`` takes B from another document;
+    ``none`` keeps all pairs in order, unlabelled."""
     max_len: int = 512
-    """Tokens of an example, the special ones included; at least 5."""
+    """Maximum length of an example in tokens, special ones included; at least 5."""
     p_short: float = 0.1
     target_per: Literal["example", "document"] = "example"
-    """A target is drawn for each example, or once per document and epoch (ALBERT as released)."""
+    """Frequency of drawing a target length: for each example, or once per document and epoch
+    (ALBERT as released)."""
     alone: Literal["keep", "negative", "drop"] = "keep"
-    """Pairs from a chunk of a single sentence: A alone, unlabelled; a pair with a B from another
-    document (ALBERT as released, in both tasks: in ``sop`` its label can be told by topic); or
-    nothing."""
+    """Example of a chunk of a single sentence: A alone, unlabelled; a pair with a B from another
+    document (ALBERT as released, in both tasks: in ``sop`` its topic gives the label away); or
+    none."""
     negatives: Literal["others", "anywhere"] = "others"
-    """Place of such a B in a corpus of a single document: ``anywhere`` takes it from elsewhere in
-    it, at least ``max_len`` tokens from A where there is one; ``others`` is an error there."""
+    """Origin of a random B in a corpus of one document: ``anywhere`` takes it from elsewhere in the
+    document, at least ``max_len`` tokens from A if possible; ``others`` is an error there."""
 
     @property
     def budget(self) -> int:
-        """Maximum tokens of A and B together."""
+        """Maximum number of tokens of A and B together."""
         return self.max_len - N_SPECIAL
 
 
@@ -80,7 +81,7 @@ class Pairs(NamedTuple):
     b_start: Ints
     b_stop: Ints
     label: NDArray[np.int8]
-    """0 where B follows A, 1 where they are swapped or B is from elsewhere, -1: not predicted."""
+    """0 if B follows A, 1 if they are swapped or B is from elsewhere; -1: not predicted."""
 
     @property
     def n_pairs(self) -> int:
@@ -89,12 +90,12 @@ class Pairs(NamedTuple):
 
     @property
     def a_length(self) -> Ints:
-        """Tokens of A [P]."""
+        """Lengths of A in tokens [P]."""
         return self.a_stop - self.a_start
 
     @property
     def b_length(self) -> Ints:
-        """Tokens of B [P]."""
+        """Lengths of B in tokens [P]."""
         return self.b_stop - self.b_start
 
     def trimmed_lengths(self, budget: int) -> tuple[Ints, Ints]:
@@ -104,7 +105,7 @@ class Pairs(NamedTuple):
         remain. Source: Lan et al. 2020, as released; without its loop.
         """
         half = budget // 2
-        # Each gets half, A the odd token, plus the other's unused tokens.
+        # Each side gets half, A the odd token, plus the tokens that the other side leaves unused.
         a_limit = np.maximum(budget - half, budget - self.b_length)
         b_limit = np.maximum(half, budget - self.a_length)
         a_length = np.minimum(self.a_length, a_limit)
@@ -112,8 +113,8 @@ class Pairs(NamedTuple):
         return a_length, b_length
 
     def trim(self, a_length: Ints, b_length: Ints, bits: Bits) -> "Pairs":
-        """Trim segments to lengths [P], each token from the front or the back by a coin."""
-        # Dropped tokens from the front.
+        """Trim segments to lengths [P], tokens from the front or the back by a flip of a coin."""
+        # Number of tokens dropped from the front.
         a_start = self.a_start + binomial(fork(bits, Drawn.TRIM_A), self.a_length - a_length)
         b_start = self.b_start + binomial(fork(bits, Drawn.TRIM_B), self.b_length - b_length)
         return Pairs(a_start, a_start + a_length, b_start, b_start + b_length, self.label)
@@ -123,9 +124,9 @@ class Corpus(NamedTuple):
     """Starts of sentences and documents, and the end of the last."""
 
     starts: Ints
-    """Of each sentence its first token, and the end of the text: [S+1]."""
+    """First token of each sentence, and the end of the text: [S+1]."""
     firsts: Ints
-    """Of each document its first sentence, and the number of sentences: [N+1]."""
+    """First sentence of each document, and the number of sentences: [N+1]."""
 
     @property
     def n_sentences(self) -> int:
@@ -149,7 +150,7 @@ class Corpus(NamedTuple):
         """
         document_firsts = self.firsts[start : stop + 1]
         first_sentence = int(document_firsts[0])
-        # All below are of each sentence [S]: a chunk may begin with any.
+        # All arrays below are per sentence [S], since a chunk may begin with any.
         documents = np.repeat(np.arange(start, stop), np.diff(document_firsts))
         numbers = np.arange(first_sentence, document_firsts[-1]) - self.firsts[documents]
         bits = fork(document_bits[documents], numbers)
@@ -184,7 +185,7 @@ class Corpus(NamedTuple):
                 # Where B is put back, the next chunk begins with it.
                 n_kept = 1 + int(cut_of[index] * (past - first - 1))
                 first = first + n_kept if puts_back[index] else past
-        # From here on they are of each chunk [P].
+        # All arrays from here on are per chunk [P].
         firsts = np.array(chunk_firsts, dtype=np.int64)
         stops = np.array(chunk_stops, dtype=np.int64)
         chosen = firsts - first_sentence
@@ -200,7 +201,7 @@ class Corpus(NamedTuple):
 
     def pairs(self, chunks: "Chunks", rule: PairRule) -> Pairs:
         """Make a pair of each chunk, where the rule has one."""
-        # All are of each pair [P].
+        # All arrays are per pair [P].
         n_sentences = chunks.stop - chunks.first
         is_alone = n_sentences == 1
         if rule.alone == "drop":
@@ -255,24 +256,24 @@ class Corpus(NamedTuple):
     def _in_the_same_document(
         self, chunks: "Chunks", bits: Bits, distance: int
     ) -> tuple[Ints, Ints]:
-        """Draw the first sentence of each B; return it and where B must end.
+        """Draw each B's first sentence from A's own document; return it and a limit for B's end.
 
-        It is at least ``distance`` tokens from A or, if impossible, not adjacent. Without such a
-        sentence, both are the end of the text.
+        B is at least ``distance`` tokens away from A or, if impossible, not adjacent to it. Where
+        there is no such sentence, both are the end of the text.
         """
         a_start, a_stop = self.starts[chunks.first], self.starts[chunks.middle]
 
         def away(distances: Ints | int) -> tuple[Ints, Ints]:
-            """Count the sentences that far before A; find the first that far after."""
+            """Count the sentences at such distances before A; find the first one after A."""
             before = np.searchsorted(self.starts, a_start - distances, side="right") - 1
             after = np.searchsorted(self.starts, a_stop + distances)
-            # Negative where A is that near the begin of the text, and beyond the last near its end.
+            # Negative where A is near the text's beginning, past the last sentence near its end.
             return np.maximum(before, 0), np.minimum(after, self.n_sentences)
 
         before, after = away(distance)
         has_none = before + self.n_sentences == after
         before, after = away(np.where(has_none, 1, distance))
-        # One of them all: those before A, then those after it.
+        # A number among all candidates: those before A, then those after it.
         drawn = below(bits, before + self.n_sentences - after)
         is_before = drawn < before
         first = np.where(is_before, drawn, drawn - before + after)
@@ -289,11 +290,11 @@ class Chunks(NamedTuple):
     middle: Ints
     stop: Ints
     target: Ints
-    """Length in tokens to which the chunk was filled; its last sentence may exceed it."""
+    """Target length in tokens; the chunk's last sentence may exceed it."""
     document: Ints
     """Number of the chunk's document."""
     bits: Bits
-    """Seed of the chunk, from which its draws are forked."""
+    """Seed of the chunk, of which its draws are forked."""
 
     def where(self, chosen: Bools) -> "Chunks":
         """Return the chosen chunks."""
@@ -326,7 +327,7 @@ def _ascends_from_0(numbers: Ints) -> bool:
 
 
 def coins(bits: Bits) -> Bools:
-    """Flip a fair coin per chunk: swap, or another B."""
+    """Flip a fair coin per chunk: True makes a negative pair, swapped or with another B."""
     return uniform(fork(bits, Drawn.COIN)) < 0.5
 
 
@@ -344,24 +345,24 @@ def make_pairs(
 ) -> Pairs:
     """Form the pairs of an epoch, in the order of the documents: a pure function.
 
-    ``sentence_starts`` [S] and ``document_starts`` [N] are ascending token positions from 0 on,
-    each document's being a sentence's. The pairs of a document depend on its number and its
-    sentences alone, but for a B from another one.
+    ``sentence_starts`` [S] and ``document_starts`` [N] are ascending token positions from 0 on;
+    every start of a document is one of a sentence. The pairs of a document depend only on its
+    number and its sentences, except for a B from another document.
 
     Departures from the released code: B is always from another document (there, after ten draws of
     the same one, B is from it), and chunks of a single sentence follow ``rule.alone``.
 
     Empty where no document gives a pair in this epoch.
 
-    Raises DataError where there is no sentence, or no other document to take a B from and the rule
-    asks for one.
+    Raises DataError where there is no sentence, or where the rule takes a B from another document
+    and there is none.
     """
     corpus = sentence_corpus(sentence_starts, document_starts, n_tokens)
     has_negatives = rule.task == "nsp" or rule.alone == "negative"
     if corpus.n_documents == 1 and has_negatives and rule.negatives == "others":
         raise DataError(
-            "pairs with a text from another document need two documents, and the training split "
-            "has one with sentences: separate its documents or add files"
+            "pairs with a text from another document need two documents with sentences, and the "
+            "training split has one: separate its documents or add files"
         )
     bits = seeds(seed, Purpose.CHUNKS, epoch, corpus.n_documents)
     # Draws are made for every sentence: blocks of documents bound the memory.
@@ -378,19 +379,20 @@ def make_pairs(
 def pairs_of_sentences(
     sentence_starts: Ints, n_tokens: int, max_len: int = 384, *, seed: int, epoch: int
 ) -> Pairs:
-    """Pair each sentence but the last with the next one or, for a random half, with another.
+    """Pair each sentence but the last with the next one or, for a random half, with a random one.
 
     ``sentence_starts`` [S] are ascending token positions from 0 on; the pairs are S - 1, a pure
     function of seed and epoch.
 
-    The next sentences of that half are shuffled among it. The label is 0 wherever B is the next
-    sentence, by chance too, else 1. Documents are ignored. Pairs are in the order of A. What
-    exceeds ``max_len`` less three special tokens is cut: from the longer one until they are equal,
-    then from each by flips of a coin; and from head and tail of each by further flips.
+    That half's next sentences are shuffled among its pairs. The label is 0 wherever B is the next
+    sentence, even by chance, else 1. Boundaries of documents are ignored. Pairs are in the order of
+    A. Tokens beyond ``max_len`` less three special tokens are cut: from the longer sentence until
+    both are equally long, then from either by flips of a coin; further flips choose between head
+    and tail.
 
-    Source: Macaron BERT, Lu et al. 2019; as released. Departures: its label is 1 where B is next;
-    special tokens are never cut; a sentence is never cut to nothing (there, one that is cut at its
-    head alone is).
+    Source: Macaron BERT, Lu et al. 2019; as released. Departures: there the label is 1 where B is
+    next; here special tokens are never cut, and no sentence is cut to nothing (there, one that is
+    cut only at its head may be).
 
     Raises DataError where there are fewer than two sentences.
     """
@@ -400,8 +402,8 @@ def pairs_of_sentences(
     if n_pairs == 0:
         raise DataError("next-sentence pairs need two sentences, and the text has one: add text")
     bits = seeds(seed, Purpose.SENTENCES, epoch, n_pairs)
-    # Each pair's second sentence [P]: the next one, but those of a random half, in the order of the
-    # text, take each other's at random.
+    # Second sentence of each pair [P]: the next one; the pairs of a random half, in the order of
+    # the text, exchange theirs at random.
     moved = np.argsort(bits, kind="stable")[: n_pairs // 2]
     following = np.arange(1, n_pairs + 1)
     second = following.copy()
@@ -414,7 +416,7 @@ def pairs_of_sentences(
         label=np.where(second == following, IN_ORDER, OUT_OF_ORDER).astype(np.int8),
     )
     shorter = np.minimum(pairs.a_length, pairs.b_length)
-    # Tokens left to cut at equal lengths; neither may become empty.
+    # Number of tokens still to cut once lengths are equal; neither side may become empty.
     excess = np.maximum(2 * shorter - budget, 0)
     most = shorter - 1
     a_cut = np.clip(binomial(fork(bits, Drawn.SHARE), excess), excess - most, most)

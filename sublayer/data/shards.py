@@ -1,7 +1,7 @@
-"""Encoding of a split in shards by several processes, to the same file as by one.
+"""Encoding of a split in shards, by any number of processes and with the same result.
 
 Shards are encoded into separate files, so that an interrupted preparation resumes; then the files
-are joined. Several shards are encoded by processes that run this module.
+are concatenated. The encoding processes run this module.
 """
 
 import hashlib
@@ -65,16 +65,16 @@ VERSION = 1
 SHARD_BYTES = 32 << 20
 """Bytes of text after which a shard ends, at the next possible cut."""
 MOST_PROCESSES = 8
-"""The most encoding processes: these stay within 2 GiB, besides their parent."""
+"""Maximum number of encoding processes: so many stay within 2 GiB, without their parent."""
 PROCESS_BYTES = 180 << 20
 """Memory planned for each process; 120 MiB were measured, more for a text that cannot be cut."""
 
 _MOST_PIECES = 1 << 14
 """Number of documents, or parts of them, after which a shard ends."""
 _BATCH_TEXTS = 1024
-"""Documents, sentences or pairs per batch of encoding."""
+"""Number of documents, sentences or pairs per batch of encoding."""
 _BATCH_BYTES = 256 << 10
-"""Bytes after which a batch ends: libraries take a hundred times as much memory."""
+"""Bytes of text after which a batch ends: libraries take a hundred times as much memory."""
 _MOST_NAMED = 5
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -85,15 +85,15 @@ _ONE_THREAD = {
 _limit = ContextVar("limit", default=MOST_PROCESSES)
 
 Sources = Sequence[Sequence[DocumentRange]]
-"""The ranges of the documents of each source."""
+"""Document ranges of each source."""
 
 
 @dataclass
 class TextSum:
     """Number and CRC-32 of the bytes read, in order.
 
-    Text is read twice, to cut and to encode it: equal sums show that the file did not change in
-    between.
+    A text is read twice, to be cut and to be encoded: equal sums show that its file did not change
+    in between.
     """
 
     n_bytes: int = 0
@@ -107,15 +107,15 @@ class TextSum:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of a document, up to its end or to a cut that changes no id."""
+    """Range of a document, up to its end or to a cut that changes no id."""
 
     part: DocumentRange
     source: int
-    """The number of the document's source."""
+    """Number of the document's source."""
     document: int
-    """The number of the document among all sources' documents."""
+    """Number of the document among all sources' documents."""
     begins: bool
-    """True where the document begins here, False where it continues."""
+    """Whether the document begins with this piece or continues in it."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Shard:
     number: int
     pieces: Iterable[Piece]
     text: TextSum
-    """The sum of the pieces' raw bytes; empty for pairs."""
+    """Count and checksum of the pieces' raw bytes; empty for pairs."""
     sha256: str
     """SHA-256 of the split's raw bytes up to the end of the shard."""
 
@@ -133,10 +133,11 @@ class Shard:
 def cut_shards(
     sources: Sources, cut: Cut, unit: TextUnit, shard_bytes: int = SHARD_BYTES
 ) -> Iterator[Shard]:
-    """Cut the documents of sources into shards, at least one; depends only on the text.
+    """Cut the documents of sources into shards, at least one; a pure function of the text.
 
-    ``cut`` is the tokenizer's, ``unit`` the unit into which documents are divided. Pairs are one
-    shard, and their bytes are neither counted nor hashed here: encoding decides which are kept.
+    ``cut`` is the tokenizer's rule of cuts, ``unit`` the unit into which documents are divided.
+    Pairs are one shard, and their bytes are neither counted nor hashed here, since encoding drops
+    some.
     """
     parts = ((part, source) for source, ranges in enumerate(sources) for part in ranges)
     if unit == "pair":
@@ -176,22 +177,22 @@ def cut_shards(
 
 
 class Segment(NamedTuple):
-    """A separately encoded text: a sentence, or a chunk of a document."""
+    """Text that is encoded separately: a sentence, or a chunk of a document."""
 
     text: bytes
     piece: int
-    """The number of its piece in the shard."""
+    """Number of its piece in the shard."""
     part: DocumentRange
     start: int = 0
     """Position of a chunk in its document."""
     follows: bool = False
-    """True where another document ends before it."""
+    """Whether another document ends just before it."""
 
 
 class ShardEncoder:
-    """Encodes pieces and writes their ids, with an end id between documents.
+    """Encoder of pieces, which writes their ids with an end id between documents.
 
-    Where the text is divided into ``unit``, sentences are encoded separately. Sentences without
+    Where ``unit`` divides the text into sentences, they are encoded separately. Sentences without
     tokens, and pairs with a side without tokens, are dropped.
 
     The file holds the ids; the source, document and number of tokens of each piece; the starts of
@@ -200,7 +201,7 @@ class ShardEncoder:
 
     def __init__(self, file: BinaryIO, tokenizer: Tokenizer, unit: TextUnit) -> None:
         self.text = TextSum()
-        """The sum of the raw bytes read; without pairs."""
+        """Count and checksum of the raw bytes read; empty for pairs."""
         self._file = FooterFile(file)
         self._tokenizer = tokenizer
         self._dtype = dtype_of(tokenizer)
@@ -212,14 +213,14 @@ class ShardEncoder:
         self._of_pairs = hashlib.sha256()
         self._figures: Counter[str] = Counter()
         self._n_marks: Counter[str] = Counter()
-        """Names of special tokens in the text, read as such or not."""
+        """Occurrences of special tokens' names in the text, read as such tokens or not."""
 
     def add_all(self, pieces: Iterable[Piece]) -> None:
         """Encode pieces; raise DataError, with file and line, where one cannot be encoded."""
         if self._unit == "pair":
             rest = iter(pieces)
             while pairs := list(islice(rest, _BATCH_TEXTS)):
-                # Only the words of both sides are encoded, not the original texts after them.
+                # Only the words of both sides are encoded, not the original lines after them.
                 documents = [pair.part.document.read()[:].split(b"\n") for pair in pairs]
                 sources = self._tokenizer.encode_many([lines[0] for lines in documents])
                 targets = self._tokenizer.encode_targets([lines[1] for lines in documents])
@@ -238,7 +239,7 @@ class ShardEncoder:
             self._store(encoded)
 
     def close(self) -> None:
-        """End the file."""
+        """Write the columns and the description that end the file."""
         columns = [[column.tobytes()] for column in (self._pieces, self._sentence_starts)]
         sizes, crc32 = self._file.write_columns(*columns)
         self._file.close(
@@ -256,12 +257,12 @@ class ShardEncoder:
         )
 
     def _segments(self, pieces: Iterable[Piece]) -> Iterator[Segment]:
-        """Yield the separately encoded texts of pieces."""
+        """Yield the segments of pieces."""
         for piece in pieces:
             part, number = piece.part, self._new_piece(piece)
             if self._unit == "none":
                 follows = bool(piece.begins and piece.document)
-                # Chunks end at safe cuts, so that they give the ids of the full text.
+                # Chunks end at safe cuts, so that their ids equal the full text's.
                 for start, chunk in part.chunks(self._tokenizer.cut):
                     self.text.add(chunk)
                     yield Segment(chunk, number, part, start, follows)
@@ -279,18 +280,18 @@ class ShardEncoder:
 
     def _encode(self, segments: Sequence[Segment]) -> list[TokenIds]:
         try:
-            # Alone, a text may be encoded in parts, if its tokenizer can.
+            # A single text may be encoded in parts, if its tokenizer can.
             if len(segments) > 1:
                 return self._tokenizer.encode_many([segment.text for segment in segments])
             return [self._tokenizer.encode(segments[0].text)]
         except NotUtf8 as error:
-            if len(segments) > 1:  # one of them is it
+            if len(segments) > 1:  # find the segment at fault
                 return [ids for segment in segments for ids in self._encode([segment])]
             position = segments[0].start + error.position
             raise segments[0].part.not_utf8(position, NEEDS_UTF8) from error
 
     def _store(self, encoded: Iterable[tuple[Segment, TokenIds]]) -> None:
-        """Store segments with their ids, one after another."""
+        """Store the ids of segments, in order."""
         rows: list[TokenIds] = []
         first = self._n_tokens
         for segment, ids in encoded:
@@ -356,15 +357,15 @@ def write_store(
     """Encode the documents of each source and write their ids, with an end id between documents.
 
     A text of more than one shard is encoded by ``n_processes``, by default as many as the cores
-    and the memory allow. Shards are kept until they are joined, so that an interrupted preparation
-    resumes. The file is identical to the bit for any number of processes and any shard size.
+    and the memory allow. Shards are kept until they are concatenated, so that an interrupted
+    preparation resumes. The file has the same bits for any number of processes and any shard size.
 
     Raises DataError: with file and line where a text cannot be encoded; with the file where a
     source has no sentence or changed while it was read; and where the disk is full.
     """
     folder = path.with_name(f"{path.name}.{shard_bytes}.unfinished")
     shards = cut_shards(sources, tokenizer.cut, sentences, shard_bytes)
-    with held_in_cache(folder, "turns the same text into tokens"), ExitStack() as stack:
+    with held_in_cache(folder, "tokenizes the same text"), ExitStack() as stack:
         if read_store(path) is not None:
             return  # another process has just encoded it
         stack.enter_context(writing_to(path))
@@ -373,7 +374,7 @@ def write_store(
         encode: Encode = partial(_encode_here, tokenizer, sentences)
         encoders = stack.enter_context(ExitStack())
         if len(first) < 2:
-            # A single shard is not worth keeping if the text is refused.
+            # A single shard is not worth keeping if the text turns out to be invalid.
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         else:
             saved = folder / "tokenizer.json"
@@ -402,13 +403,13 @@ def write_store(
                     progress.add(shard.text.n_bytes)
             parts.append(part)
             sha256 = shard.sha256
-        encoders.close()  # frees their memory while shards are joined
+        encoders.close()  # frees their memory before shards are concatenated
         _join(path, [_Part(part) for part in parts], sha256, sources, tokenizer, sentences)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 Encode = Callable[[Path, Iterable[Piece]], Callable[[], object]]
-"""Starts encoding pieces into a file, and returns the function that waits for it."""
+"""Function that starts encoding pieces into a file, and returns one that waits for the file."""
 
 
 def _encode_ahead(
@@ -416,7 +417,8 @@ def _encode_ahead(
 ) -> Iterator[tuple[Shard, Path, Callable[[], object] | None]]:
     """Yield shards in order, while up to ``n_ahead`` later ones are encoded.
 
-    Each comes with its file and its wait function, None where an earlier process encoded it.
+    Each comes with its file and the function that waits for it, or None if an earlier preparation
+    encoded it.
     """
     submitted: deque[tuple[Shard, Path, Callable[[], object] | None]] = deque()
     for shard in shards:
@@ -438,7 +440,7 @@ def _encode_ahead(
 
 
 class _Part:
-    """The file of an encoded shard."""
+    """File of an encoded shard."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -484,7 +486,7 @@ def _join(
             source, document, n_tokens = part.columns()[0].T
             starts = shift + np.cumsum(n_tokens) - n_tokens
             if unit == "none" and tokenizer.end_id is not None:
-                starts += document > 0  # after the previous document's end
+                starts += document > 0  # after the end id of the previous document
             # A document starts at its first piece with a token; without tokens it is dropped.
             kept = np.flatnonzero((n_tokens > 0) | (unit == "none"))
             numbers, firsts = np.unique(document[kept], return_index=True)
@@ -509,8 +511,8 @@ def _join(
         for number, ranges in enumerate(sources):
             if number not in source_starts:
                 raise DataError(
-                    f"{ranges[0].document.name} and the text after it have no sentences: "
-                    "give other text"
+                    f"{ranges[0].document.name} and the rest of its source have no sentences: "
+                    "give another text"
                 )
             check_unchanged(ranges)
         n_documents, n_sources, n_sentences = (size // 8 for size in sizes)
@@ -550,18 +552,18 @@ class EncodingProgress:
         self._begun_s = time.monotonic()
 
     def skip(self, n_bytes: int) -> None:
-        """Count bytes done by an earlier preparation, excluded from the rate."""
+        """Count bytes encoded by an earlier preparation, which the rate excludes."""
         self._n_done += n_bytes
         self._begun_s = time.monotonic()
 
     def add(self, n_bytes: int) -> None:
-        """Count bytes done, and show their sum with the rate and the remaining time."""
+        """Count encoded bytes; show their sum, the rate and the remaining time."""
         self._n_done += n_bytes
         self._n_new += n_bytes
         per_s = max(1.0, self._n_new / max(1e-9, time.monotonic() - self._begun_s))
         left = format_seconds((self._n_bytes - self._n_done) / per_s)
         display().change_innermost(
-            f"turning the text into tokens: {self._n_done / 1e6:,.0f} of "
+            f"tokenizing the text: {self._n_done / 1e6:,.0f} of "
             f"{self._n_bytes / 1e6:,.0f} MB, {per_s / 1e6:,.1f} MB/s, {left} left",
             min(1.0, self._n_done / self._n_bytes),
         )
@@ -569,7 +571,7 @@ class EncodingProgress:
 
 @contextmanager
 def limited_to(n_processes: int | None) -> Iterator[None]:
-    """Limit the encoding processes in this context; None: the default."""
+    """Limit the number of encoding processes in this context; None: the default."""
     token = _limit.set(min(n_processes or MOST_PROCESSES, MOST_PROCESSES))
     try:
         yield
@@ -580,7 +582,7 @@ def limited_to(n_processes: int | None) -> Iterator[None]:
 def _encode_here(
     tokenizer: Tokenizer, unit: TextUnit, path: Path, pieces: Iterable[Piece]
 ) -> Callable[[], object]:
-    """Encode pieces into a file; return a no-op wait function."""
+    """Encode pieces into a file at once; return a function that waits for nothing."""
     with replacing(path) as file:
         encoder = ShardEncoder(file, tokenizer, unit)
         encoder.add_all(pieces)
@@ -594,7 +596,7 @@ def _encoders(
 ) -> Iterator[Encode]:
     """Start encoding processes; yield the function that submits a shard to an idle one.
 
-    Waiting for it raises DataError or ConfigError where the shard cannot be encoded.
+    Waiting for a shard raises DataError or ConfigError where it cannot be encoded.
     """
     processes: list[subprocess.Popen[bytes]] = []
     idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
@@ -615,8 +617,8 @@ def _encoders(
             code = process.wait()
             how = f"signal {-code}, as when memory runs out" if code < 0 else f"code {code}"
             raise DataError(
-                f"a process that turns text into tokens ended with {how}: run the same command "
-                "again to resume"
+                f"an encoding process of the text ended with {how}: run the same command again to "
+                "resume"
             )
         if answer := json.loads(line):
             raise (ConfigError if answer["kind"] == "ConfigError" else DataError)(answer["error"])
@@ -652,7 +654,7 @@ def _start_encoder() -> "subprocess.Popen[bytes]":
         )
     except OSError as error:
         raise DataError(
-            f"a process that turns text into tokens cannot be started: {error.strerror or error}"
+            f"an encoding process of the text cannot be started: {error.strerror or error}"
         ) from error
 
 
@@ -706,6 +708,6 @@ def note_unfinished(path: Path) -> None:
         n_others = len(unfinished) - _MOST_NAMED
         others = [f"and {count(n_others, 'other')}"] if n_others > 0 else []
         note(
-            f"{path.parent} has interrupted preparations, or ones of texts that changed: "
+            f"{path.parent} has unfinished preparations, interrupted or of texts that changed: "
             f"{', '.join(unfinished[:_MOST_NAMED] + others)}. Delete those that you will not resume"
         )

@@ -23,20 +23,20 @@ from sublayer.errors import DataError
 from sublayer.files.arrays import AnyInts, Bools, Ints
 
 SHORTEST = 2
-"""Tokens of the shortest piece that can be corrupted: one of each kind."""
+"""Shortest piece that can be corrupted, in tokens: one of noise, one kept."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Parts of a text, one after another."""
+    """Concatenated parts of a text."""
 
     firsts: Ints
     """Start of each part in the text, ``[P]``."""
     bounds: Ints
-    """Start of each part among the joined ones, and the end of the last, ``[P + 1]``."""
+    """Start of each part in the concatenation, and the end of the last, ``[P + 1]``."""
 
     def positions(self, places: Ints) -> Ints:
-        """Map positions in the joined parts to the text."""
+        """Map positions in the concatenation to positions in the text."""
         parts = np.searchsorted(self.bounds, places, side="right") - 1
         offsets = places - self.bounds[parts]
         return self.firsts[parts] + offsets
@@ -74,13 +74,13 @@ def whole_documents(split: Split) -> Joined:
 
 
 def shuffled_documents(split: Split, seed: int, epoch: int, chunk_tokens: int) -> Joined:
-    """Join the documents of a split in the order of an epoch, of each at most ``chunk_tokens``.
+    """Join the documents of a split in an epoch's random order, each cut to ``chunk_tokens``.
 
-    A longer document is represented by one chunk, from a random multiple of ``chunk_tokens``.
+    Of a longer document one chunk is used, which starts at a random multiple of ``chunk_tokens``.
 
     Source: Raffel et al. 2020, as released (``select_random_chunk``, ``reduce_concat_tokens``).
-    Departure: there 128 documents are joined at a time, and what their last piece lacks is filled
-    up with others; here all documents of an epoch are.
+    Departure: there 128 documents are joined at a time, and their last piece is filled up with
+    other documents; here all documents of an epoch are joined.
     """
     starts = split.document_starts
     n_tokens = np.diff(np.append(starts, len(split.ids)))
@@ -95,18 +95,18 @@ def shuffled_documents(split: Split, seed: int, epoch: int, chunk_tokens: int) -
 
 
 Draw = Callable[[Bits, int, SpanObjective], Bools]
-"""Draws masks ``[B, L]``, True at noise, from a seed for each piece ``[B]`` and their length L."""
+"""Function that draws noise masks ``[B, L]``, True at noise, from seeds ``[B]`` and a length L."""
 
 
 def span_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
     """Draw exactly as many spans of noise as ``settings.spans`` counts, of random lengths.
 
     Noise and kept tokens are divided into equally many parts, by uniformly drawn compositions.
-    Parts alternate, kept tokens first: the first token is never noise, the last always.
+    Parts alternate, kept tokens first: the first token is never noise, the last one always.
     """
     n_noise, n_spans = settings.spans(length)
     n_kept = length - n_noise
-    # The gaps between kept tokens, and then those between noise.
+    # The gaps between kept tokens, then the gaps between tokens of noise.
     keys = _keys(bits, n_kept - 1 + n_noise - 1)  # [B, gaps]
     kept_parts = _composition(keys[:, : n_kept - 1], n_spans)  # [B, S]
     noise_parts = _composition(keys[:, n_kept - 1 :], n_spans)  # [B, S]
@@ -120,13 +120,13 @@ def span_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
 
 
 def chance_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
-    """Draw tokens as noise independently, with the density as probability."""
+    """Draw each token as noise independently, with the noise density as its probability."""
     drawn = uniform(_keys(bits, length))
     return drawn < settings.noise_density
 
 
 def prefix_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
-    """Draw the length of a prefix, from 1 to ``length - 1``; all that follows it is noise."""
+    """Draw the length of a prefix, from 1 to ``length - 1``; all tokens after it are noise."""
     n_prefix = 1 + below(bits, length - 1)  # [B]
     return np.arange(length) >= n_prefix[:, None]
 
@@ -163,11 +163,11 @@ def _composition(keys: Bits, n_parts: int) -> Ints:
 def corrupt(
     pieces: AnyInts, mask: Bools, sentinels: Sequence[int]
 ) -> tuple[list[Ints], list[Ints]]:
-    """Divide pieces ``[B, L]`` into inputs and targets, a row each, by a mask, True at noise.
+    """Divide pieces ``[B, L]`` into inputs and targets, a row each, by a mask of the noise.
 
     In an input each run of noise is replaced by a sentinel, in order. The target uses the opposite
-    mask: it holds the noise, and a sentinel for each run of kept tokens. Without sentinels both
-    hold only their tokens. Runs without a sentinel are not noise.
+    mask: it holds the noise, and a sentinel for each run of kept tokens. Runs beyond the number of
+    sentinels are not noise. With no sentinels at all, runs are dropped instead of replaced.
 
     Source: Raffel et al. 2020, as released (``noise_span_to_unique_sentinel``,
     ``nonnoise_span_to_unique_sentinel``).
@@ -180,9 +180,9 @@ def corrupt(
 
 
 def limit_runs(mask: Bools, most: int) -> Bools:
-    """Return a mask with at most ``most`` runs of noise, and as many of kept tokens, in each row.
+    """Limit the runs of noise, and the runs of kept tokens, to ``most`` in each row of a mask.
 
-    In rows with more, the last runs become kept tokens.
+    In rows with more, the last runs of noise become kept tokens.
     """
     most_runs = np.maximum(*(_begins(runs).sum(axis=1) for runs in (mask, ~mask)))  # [B]
     exceeds = most_runs > most
@@ -190,7 +190,7 @@ def limit_runs(mask: Bools, most: int) -> Bools:
         return mask
     limited = mask.copy()
     rows = mask[exceeds]
-    # One run less, since kept tokens may begin the row and end it.
+    # One run of noise fewer, since kept tokens may begin the row and end it.
     limited[exceeds] = rows & (np.cumsum(_begins(rows), axis=1) < most)
     return limited
 
@@ -209,7 +209,7 @@ def _select(ids: AnyInts, is_kept: Bools) -> list[Ints]:
 
 
 def _begins(mask: Bools) -> Bools:
-    """Return where runs of True begin."""
+    """Mark the first element of each run of True."""
     begins = mask.copy()
     begins[:, 1:] &= ~mask[:, :-1]
     return begins
@@ -222,13 +222,13 @@ class CorruptionRule:
     draw: Draw
     settings: SpanObjective
     context: int
-    """Tokens that an input has at most, its end included."""
+    """Maximum length of an input in tokens, its end included."""
     raw_length: int
-    """Tokens of a piece."""
+    """Length of a piece in tokens."""
     target_length: int
-    """Tokens that a target has at most, its end included."""
+    """Maximum length of a target in tokens, its end included."""
     sentinels: tuple[int, ...]
-    """Their ids, in the order in which they are used; none where the noise takes none."""
+    """Ids of the sentinels in order of use; empty where the noise uses none."""
     end_id: int
     pad_id: int
     first_id: int
@@ -240,26 +240,26 @@ class Pieces(NamedTuple):
 
     joined: Joined
     begins: Ints
-    """Start of each among the joined documents, ``[N]``."""
+    """Start of each piece in the joined documents, ``[N]``."""
     lengths: Ints
-    """Their tokens, ``[N]``."""
+    """Length of each piece in tokens, ``[N]``."""
     bits: Bits
-    """The seed of each one's corruption, ``[N]``."""
+    """Seed of each piece's corruption, ``[N]``."""
 
     def select(self, numbers: Ints) -> "Pieces":
-        """Return some of the pieces, by their numbers."""
+        """Return the pieces with the given numbers."""
         return Pieces(self.joined, self.begins[numbers], self.lengths[numbers], self.bits[numbers])
 
 
 def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule) -> PackedBatch:
-    """Corrupt pieces, at least one, into a batch whose rows are in their order.
+    """Corrupt pieces, at least one, into a batch with a row for each, in order.
 
-    A target that is too long is truncated, and ends there with the end id.
+    A target that is too long is truncated, with the end id as its last token.
     """
     examples: list[tuple[Ints, Ints]] = []
     for pieces in parts:
         sides: dict[int, tuple[Ints, Ints]] = {}
-        # Pieces of one length at a time: nearly all are equally long.
+        # One length at a time: nearly all pieces are equally long.
         for length in np.unique(pieces.lengths).tolist():
             numbers = np.flatnonzero(pieces.lengths == length)
             places = pieces.begins[numbers][:, None] + np.arange(length)
@@ -311,17 +311,17 @@ class RandomPieces:
         return self._windows.batch_sequences * self.rule.context
 
     def notes(self) -> list[str]:
-        """Return notes on parts of the split that are left out: none."""
+        """Return no notes: no part of the split is left out."""
         return []
 
 
 class EpochPieces:
-    """Batches of ``batch_sequences`` corrupted pieces, each of which an epoch uses once.
+    """Batches of ``batch_sequences`` corrupted pieces, each used once per epoch.
 
     In every epoch all documents, or a chunk of each (``shuffled_documents``), are joined in a new
-    order and cut into pieces, which are used in random order. With ``boundaries`` respected each
-    document is cut on its own, and its last piece is shorter; else a rest of an epoch that is
-    shorter than a piece is not used.
+    order and cut into pieces, which are used in random order. With ``boundaries`` respected,
+    documents are cut separately, and the last piece of each may be shorter; else a remainder of the
+    epoch that is shorter than a piece is not used.
 
     Raises DataError where the split has no piece.
     """
@@ -400,10 +400,10 @@ class EpochPieces:
 
 
 class ScoredPieces:
-    """Batches of all pieces of whole documents, or of some, for scoring: always the same.
+    """Batches of the pieces of a split, always the same ones, for scoring.
 
-    ``most`` pieces are scored, spread evenly; None: all. Those of a text that is cut through, and
-    of documents, but for the last, are equally long.
+    At most ``most`` pieces are scored, spread evenly; None: all. Pieces are equally long, except
+    the last of the text or, where ``boundaries`` are respected, of each document.
 
     Raises DataError where the split has no piece.
     """
@@ -452,4 +452,4 @@ class ScoredPieces:
 
 
 _SCORING_SEED = 0
-"""Every model, seed and step is scored on one corruption of a text."""
+"""Seed of the corruption on which every model is scored, whatever its own seed and step."""

@@ -1,8 +1,8 @@
-"""Memory-mapped token ids on disk, and splits; a file is named by its content's origin.
+"""Memory-mapped token ids on disk, and splits; a file is named after its content's origin.
 
-The file, which ``shards.write_store`` writes, holds the ids, the starts of documents, of sources
-and of sentences, a JSON description, and a checksum of the description; the part written last makes
-it valid: truncated files are made again.
+A file, written by ``shards.write_store``, holds the ids, the starts of documents, of sources and of
+sentences, a JSON description, and a checksum of the description. The part written last makes the
+file valid, so that truncated files are made anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,36 +21,36 @@ from sublayer.numbers import count
 
 @dataclass(frozen=True)
 class TokenStore:
-    """The ids of a text in order, with facts of the text.
+    """Token ids of a text in order, with its counts and checksums.
 
-    All starts are ascending positions in ``ids`` that begin with 0. Of a text that was cut into
-    sentences, no end of a document is stored.
+    All starts are positions in ``ids``, ascending from 0. For a text cut into sentences, no ends of
+    documents are stored.
     """
 
     ids: AnyInts
     document_starts: Ints
     source_starts: Ints
     n_bytes: int
-    """Raw bytes; for a text cut into sentences, without the bytes between sentences."""
+    """Number of raw bytes; for a text cut into sentences, without those between sentences."""
     sha256: str
     """Checksum of the raw bytes of all documents, cut into sentences or not; for pairs, of the
-    words of both sides of the kept ones, a side a line."""
+    words of the stored pairs, a line per side."""
     is_lossless: bool
-    """True where the ids decode to exactly the bytes that ``n_bytes`` counts."""
+    """Whether the ids decode to exactly the bytes that ``n_bytes`` counts."""
     sentence_starts: Ints | None = None
     """Positions of each sentence's first token, starts of documents included; None where the text
     was not cut into sentences."""
     n_dropped_sentences: int = 0
-    """Sentences without a token."""
+    """Number of sentences without a token."""
     n_dropped_documents: int = 0
-    """Documents without a token, or pairs with a side without one."""
+    """Number of documents without a token, or of pairs with a side without one."""
     n_characters: int | None = None
-    """Unicode characters in the bytes that ``n_bytes`` counts; None if lossless, where the decoded
-    ids are counted."""
+    """Number of Unicode characters in the bytes that ``n_bytes`` counts; None if lossless, where
+    the decoded ids are counted."""
     crc32s: tuple[int, ...] = ()
     """CRC-32 of the stored ids and of all starts; empty for a store in memory only."""
     marks: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the names of special tokens in the text, read as such or not."""
+    """Occurrences of special tokens' names in the text, whether read as such tokens or not."""
 
     @property
     def n_tokens(self) -> int:
@@ -59,7 +59,7 @@ class TokenStore:
 
 
 def read_store(path: Path) -> TokenStore | None:
-    """Open a stored split; None where there is none or it is damaged.
+    """Open a stored split; None if it is missing or damaged.
 
     Ids and starts of up to 256 MiB are checked by CRC, larger ones only by size. They are
     memory-mapped.
@@ -96,7 +96,7 @@ _CHUNK_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class Split:
-    """Token ids in order, with data for evaluation and record."""
+    """Split of a text: token ids in order, with the data that evaluation and records need."""
 
     name: str
     """``train``, ``valid`` or ``test``."""
@@ -105,14 +105,14 @@ class Split:
     sources: tuple[str, ...]
     """Names of the sources of the ids, in their order."""
     weights: tuple[float, ...] | None = None
-    """Weight of each source in training's draws, in proportion to the others, above 0; None: in
-    proportion to their sizes."""
+    """Weight of each source in draws for training, above 0 and relative to the others; None: the
+    sources' sizes."""
     n_empty_documents: int = 0
-    """Documents that were left out for having no text."""
+    """Number of documents without text, which were left out."""
     is_cut: bool = False
-    """True where it is a part of each document, whose other parts are in other splits."""
+    """Whether the split is a part of each document, the other parts being in other splits."""
     read_pairs: Callable[[], Sequence[PairText]] | None = None
-    """Reads the texts of pairs; None where the text is none."""
+    """Function that reads the texts of pairs; None where the text is not made of pairs."""
 
     @property
     def ids(self) -> AnyInts:
@@ -136,9 +136,9 @@ class Split:
 
     @property
     def drawn(self) -> tuple[Ints, Floats]:
-        """Bounds ``[W + 1]`` and weights ``[W]`` of the parts that training draws from.
+        """Bounds ``[W + 1]`` and weights ``[W]`` of the parts from which training draws.
 
-        A part per source; without weights all sources are one text.
+        Each source is a part; without weights all sources are one.
         """
         if self.weights is None:
             return np.array([0, len(self.ids)]), np.ones(1)
@@ -156,17 +156,17 @@ class Split:
 
     @cached_property
     def pairs(self) -> Sequence[PairText]:
-        """Return every pair of texts, in order; read at the first access, then cached.
+        """Return every pair of texts in order, read at the first access and then cached.
 
-        Includes pairs with an empty side, which are not stored as ids.
+        Pairs with an empty side, which are not stored as ids, are included.
         """
         assert self.read_pairs is not None, "the text is pairs"
         return self.read_pairs()
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes, tokens and documents, for a record.
+        """Count the bytes, tokens and documents, for a record.
 
-        With them the sentences, and the numbers left out, where there are some.
+        Sentences, and empty documents and sentences that were left out, are counted where any.
         """
         sizes = {
             "bytes": self.store.n_bytes,
@@ -183,16 +183,16 @@ class Split:
         return sizes
 
     def check_windows(self, context: int, n_ahead: int) -> None:
-        """Raise DataError unless every source has a window and tokens ahead, as ``check_length``.
+        """Raise DataError unless every source has a window of ``context`` and ``n_ahead`` tokens.
 
-        Both are in tokens.
+        Sources are those of ``check_length``.
         """
         self.check_length(context + n_ahead, f"data.context + {n_ahead}")
 
     def check_length(self, needed: int, why: str) -> None:
         """Raise DataError unless every source that is drawn from has ``needed`` tokens.
 
-        Without weights the sources are one text. ``why`` names the settings that require it.
+        Without weights the sources are one text. ``why`` names the settings that require them.
         """
         names = [" and ".join(self.sources)] if self.weights is None else self.sources
         bounds, _ = self.drawn

@@ -18,21 +18,22 @@ BatchOrder = Literal["anew", "once"]
 
 @dataclass(frozen=True)
 class BatchRule:
-    """Batching rule of the pairs of an epoch.
+    """Rule that groups the pairs of an epoch into batches.
 
-    Pairs are sorted by length, equal ones at random, and filled into batches, which are shuffled.
+    Pairs are sorted by length, those of equal length in random order, and filled into batches,
+    which are shuffled.
     """
 
     tokens: int
-    """Tokens of either side of a batch at most, padding and ends included."""
+    """Maximum number of tokens on either side of a batch, padding and ends included."""
     multiple: int = 1
-    """A batch has a multiple of so many pairs, where it has as many."""
+    """Divisor of a batch's number of pairs, where a batch has at least as many."""
     order: BatchOrder = "anew"
-    """``anew``: batches are made in every epoch, sorted by the longer side. ``once``: an epoch has
-    the batches of the first in another order, sorted by the source's length and then the target's
-    (fairseq)."""
+    """Frequency of batching: ``anew`` makes batches in every epoch, from pairs sorted by the longer
+    side; ``once`` makes them in the first, from pairs sorted by the source's length and then the
+    target's, and shuffles them in every epoch (fairseq)."""
     parts: int = 1
-    """Batches that a step takes together: those of several processes and of accumulation."""
+    """Number of batches that a step consumes, over all processes and accumulation."""
 
     def steps(self, lengths: Ints, *, seed: int, epoch: int) -> list[Ints]:
         """Return the pair numbers of each step of an epoch, from ``lengths`` [N, 2].
@@ -43,11 +44,11 @@ class BatchRule:
         ties = seeds(seed, Purpose.PAIR_ORDER, made_in, len(lengths))
         source, target = lengths.T
         longer = lengths.max(1)
-        # The last key is the first to sort by.
+        # The last key is the primary one.
         if self.order == "once":
             pairs = np.lexsort((ties, target, source))
         else:
-            # Alternating, so that pairs at a change of the longer side have similar other sides.
+            # Alternating order, so that where the longer side changes, shorter sides are similar.
             zigzag = np.where(longer % 2 == 0, source - target, target - source)
             pairs = np.lexsort((ties, zigzag, longer))
         runs = fill(longer[pairs], self.tokens, self.multiple)
@@ -61,10 +62,10 @@ class BatchRule:
 def fill(widths: Ints, batch_tokens: int, multiple: int = 1) -> list[tuple[int, int]]:
     """Cut pairs into runs whose size times maximum width is at most ``batch_tokens``.
 
-    ``widths`` are tokens of the longer sides. Runs are start and stop, of at least one pair,
-    however wide. A run of ``multiple`` pairs or more passes the pairs beyond a multiple to the
-    next; the last keeps all. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0, 2), (2, 3) and
-    (3, 4). Source of the multiple: fairseq, ``batch_by_size``.
+    ``widths`` are the tokens of the longer sides. A run, returned as start and stop, has at least
+    one pair, however wide. A run of ``multiple`` pairs or more leaves the pairs beyond a multiple
+    to the next run; the last run keeps all. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as
+    (0, 2), (2, 3) and (3, 4). Source of the multiple: fairseq, ``batch_by_size``.
     """
     runs = []
     start = 0
@@ -85,12 +86,11 @@ def fill(widths: Ints, batch_tokens: int, multiple: int = 1) -> list[tuple[int, 
 class TranslationBatches:
     """Batches of at most ``batch_tokens`` tokens on either side, padding and ends included.
 
-    Where ``context`` is more, it is the limit: a pair is never cut. In every epoch each pair is
-    used once: they are sorted by length, equal ones in an order of the epoch, filled into batches,
-    and the batches shuffled, as ``BatchRule`` says of ``multiple``, ``order`` and ``parts``, which
+    A larger ``context`` is the limit instead, since no pair is cut. Each epoch uses each pair once,
+    grouped into batches as ``BatchRule`` describes (``multiple``, ``order``); a step's ``parts``
     share ``batch_tokens``. Pairs with a side of more than ``context`` tokens, its end included, are
-    left out and counted in ``n_left_out``. ``starts_with_pad``: a decoder reads padding first, not
-    the end.
+    left out and counted in ``n_left_out``. With ``starts_with_pad`` the decoder reads padding
+    first, not the end.
 
     Raises DataError where no pair is left.
     """
@@ -121,7 +121,7 @@ class TranslationBatches:
         self._bounds = side_bounds(split)
         lengths = side_lengths(split)  # [all pairs, 2]
         longer = lengths.max(1)
-        self._indices = np.flatnonzero(longer <= context)  # [N]: in the split, of those that fit
+        self._indices = np.flatnonzero(longer <= context)  # [N]: in the split, of pairs that fit
         self.n_left_out = len(lengths) - len(self._indices)
         if not len(self._indices):
             raise DataError(
@@ -129,7 +129,7 @@ class TranslationBatches:
                 f"data.context = {context}: give a longer data.context"
             )
         self._lengths = lengths[self._indices]  # [N, 2]
-        # The numbers of the pairs of each batch of an epoch.
+        # Plan of an epoch: the pair numbers of each step.
         self._epochs = Epochs(
             lambda epoch: self._rule.steps(self._lengths, seed=seed, epoch=epoch), len
         )
@@ -137,7 +137,7 @@ class TranslationBatches:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return pairs ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
-        Where there are more processes than pairs, those without one get the first, uncounted.
+        Processes beyond the number of pairs get the first pair, with weight 0.
         """
         pairs = self._pairs_of(step)
         if rank < len(pairs):
@@ -149,7 +149,7 @@ class TranslationBatches:
         return replace(first, targets=nothing, predicted=None, weights=weights)
 
     def n_tokens(self, step: int) -> int:
-        """Count the target's tokens of the global batch, ends included."""
+        """Count the target tokens of the global batch, ends included."""
         return int(self._lengths[self._pairs_of(step), 1].sum())
 
     def notes(self) -> list[str]:
@@ -157,8 +157,8 @@ class TranslationBatches:
         if not self.n_left_out:
             return []
         return [
-            f"{count(self.n_left_out, 'pair')} of the {self.split.name} split, longer than "
-            "data.context, left out"
+            f"{count(self.n_left_out, 'pair')} of the {self.split.name} split left out: longer "
+            "than data.context"
         ]
 
     def n_batches(self, epoch: int) -> int:
@@ -175,14 +175,14 @@ class TranslationBatches:
         return steps
 
     def pairs(self, numbers: Ints) -> PackedBatch:
-        """Return the batch of pairs ``numbers`` [B], among those that fit; at least one.
+        """Return a batch of the pairs ``numbers`` [B], at least one, counted among those that fit.
 
         Rows are in the order of ``numbers``.
         """
         sources: list[Ints] = []
         targets: list[Ints] = []
         for pair in self._indices[numbers]:
-            # A pair has two sides, and ends where the next begins.
+            # A pair has two sides, and ends where the next pair begins.
             start, middle, stop = self._bounds[2 * pair : 2 * pair + 3]
             for side, ids in (
                 (sources, self.split.ids[start:middle]),
@@ -192,9 +192,9 @@ class TranslationBatches:
         return pairs_in_rows(sources, targets, pad_id=self._pad_id, first_id=self._first_id)
 
     def places(self, step: int) -> Ints:
-        """Return the split's pair numbers of a step's global batch, in order, [B].
+        """Return the numbers in the split of the pairs of a step's global batch [B], in order.
 
-        They count overlong pairs, too; those of ``pairs`` do not.
+        They count overlong pairs, which the numbers of ``pairs`` do not.
         """
         return self._indices[self._pairs_of(step)]
 
@@ -205,7 +205,7 @@ class TranslationBatches:
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of both sides of each pair that fits, ends included: [N, 2]."""
+        """Lengths in tokens of both sides of each pair that fits, ends included: [N, 2]."""
         return self._lengths
 
     def _pairs_of(self, step: int) -> Ints:

@@ -248,9 +248,7 @@ class OwnTable:
         single one, or a different one in each row.
         """
         if not self.is_right:
-            raise ConfigError(
-                f"nothing says what is right in {self.path}: give the column of labels"
-            )
+            raise ConfigError(f"{self.path} is used without a column of labels: name it")
         if self.kind == "text":
             check_text_metrics()
         by_split = find_table(self.path)

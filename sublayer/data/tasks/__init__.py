@@ -1,1 +1,1 @@
-"""Examples of tasks as tokens: stored, divided, packed; token positions, windows, spans."""
+"""Examples of tasks as tokens: encoding, storage, splits, packing, windows of passages, spans."""

@@ -1,4 +1,4 @@
-"""Splits of tasks, their examples packed into rows, and batches: a function of (seed, step)."""
+"""Splits of tasks, examples packed into rows, and batches as a pure function of (seed, step)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ from sublayer.tasks.task import Example, Task
 
 
 def whole_lengths(encoded: EncodedExamples, marks: Marks) -> Ints:
-    """Count the tokens of every row, special ones included, without truncation: ``[R]``."""
+    """Count the tokens of every row before truncation, special ones included: ``[R]``."""
     return encoded.row_tokens + encoded.row_texts + (marks.first is not None)
 
 
 def build_row(
     encoded: EncodedExamples, row: int, marks: Marks, context: int, *, is_swapped: bool = False
 ) -> tuple[Ints, Ints]:
-    """Build a row, truncated to ``context``; ``is_swapped`` exchanges two texts.
+    """Build a row, truncated to ``context``; ``is_swapped`` exchanges its two texts.
 
     Returns token ids, special ones included, and segments: 0 for the first text, 1 after it.
     """
@@ -72,31 +72,31 @@ def build_row(
 
 
 _ROW_TOKENS = 128
-"""Tokens of a row into which shorter examples are packed, where none is longer."""
+"""Minimum width, in tokens, of the rows into which examples are packed."""
 
 
 @dataclass(frozen=True)
 class RowRule:
-    """Layout rule of texts in a model's rows, and the number of rows computed at a time."""
+    """Rule that lays out texts in a model's rows, and the number of rows computed at a time."""
 
     format: Format
     marks: Marks
     context: int
-    """Tokens that a row has at most, marks included."""
+    """Maximum length of a row in tokens, special ones included."""
     predicts_text: bool = False
-    """True where a traversal's own tokens are predicted, too."""
+    """Whether the tokens of a traversal are predicted as well."""
     target_length: int = 0
     """Maximum length of a target of text to text, in tokens, its end included."""
     first_id: int | None = None
     """First input id of an encoder-decoder's decoder; None without one."""
     fills_rows: bool = False
-    """True where a batch is as many examples as fit into full rows of the context."""
+    """Whether a batch has as many examples as fit into full rows of the context."""
     n_rows: int | None = None
-    """Number of rows computed at a time in evaluation; None: one that is fast on the device."""
+    """Number of rows computed at a time in evaluation; None: a fast number for the device."""
 
 
 class Assembler:
-    """Examples packed by their numbers."""
+    """Assembly of batches from encoded examples, by their numbers."""
 
     def __init__(self, encoded: EncodedExamples, rule: RowRule) -> None:
         self._encoded = encoded
@@ -104,12 +104,12 @@ class Assembler:
 
     @cached_property
     def _first_lengths(self) -> Ints:
-        """Tokens of the first text of every row: [R]."""
+        """Length in tokens of the first text of every row: [R]."""
         return self._encoded.text_lengths[self._encoded.row_starts[:-1]]
 
     @cached_property
     def _target_lengths(self) -> Ints:
-        """Tokens of every target of text to text, its end included; 0 where there is none: [R]."""
+        """Length in tokens of every target of text to text, its end included; 0 for none: [R]."""
         if self._rule.format != "text":
             return np.zeros(self._encoded.n_rows, dtype=np.int64)
         n_tokens = self._encoded.row_tokens - self._first_lengths + 1
@@ -117,25 +117,25 @@ class Assembler:
 
     @cached_property
     def _whole_lengths(self) -> Ints:
-        """Tokens of every row, or every source of text to text, before it is cut: [R]."""
+        """Length in tokens of every row, or source of text to text, before truncation: [R]."""
         if self._rule.format != "text":
             return whole_lengths(self._encoded, self._rule.marks)
         return self._first_lengths + 1
 
     @property
     def _read_lengths(self) -> Ints:
-        """Tokens of every row, or every source, as it is read: [R]."""
+        """Length in tokens of every row, or source of text to text, after truncation: [R]."""
         return np.minimum(self._whole_lengths, self._most_tokens)
 
     @cached_property
     def _row_bounds(self) -> Ints:
-        """Bounds of all rows, sources and targets, one behind another: [R + 1]."""
+        """Bounds of all rows, sources and targets, when concatenated: [R + 1]."""
         written = np.minimum(self._target_lengths, self._rule.target_length)
         return bounds(self._read_lengths + written)
 
     @property
     def _most_tokens(self) -> int:
-        """Tokens of a row or an input at most, its marks included."""
+        """Maximum length of a row or a source in tokens, special ones included."""
         rule = self._rule
         if rule.format == "text" and rule.first_id is None:
             # Input and target share a row.
@@ -154,7 +154,7 @@ class Assembler:
 
     @property
     def share_read(self) -> float:
-        """Share of truncated rows' tokens that is read, from 0 to 1."""
+        """Share of the truncated rows' tokens that is read, from 0 to 1."""
         cut = self._whole_lengths[self._whole_lengths > self._most_tokens]
         return len(cut) * self._most_tokens / int(cut.sum()) if len(cut) else 1.0
 
@@ -179,8 +179,8 @@ class Assembler:
     def filling(self) -> Ints:
         """Room of each example in a row of the context, in tokens, and its sequences: [E, 2].
 
-        Counted on the side that it fills more; tokens of a target are scaled from
-        ``written_width`` to the context.
+        The side of which the example fills a larger share counts; tokens of a target are scaled
+        from ``written_width`` to the context.
         """
         filled = self.tokens(np.arange(len(self._encoded)))
         if self._rule.first_id is not None:
@@ -192,20 +192,21 @@ class Assembler:
 
     @property
     def written_width(self) -> int:
-        """Tokens of a row of targets at most."""
+        """Maximum length of a row of targets in tokens."""
         return max(_ROW_TOKENS, self._rule.target_length)
 
     def tokens(self, numbers: Ints) -> Ints:
-        """Count the tokens of examples, marks included: ``[N]``."""
+        """Count the tokens of examples, special ones included: ``[N]``."""
         starts = self._row_bounds[self._encoded.example_starts]
         return starts[numbers + 1] - starts[numbers]
 
     def pack(
         self, numbers: Ints, *, weight: float = 1.0, is_swapped: Sequence[bool] | None = None
     ) -> PackedBatch:
-        """Pack examples, by their numbers: ``[N]``, at least one.
+        """Pack the examples with ``numbers`` ``[N]``, at least one.
 
-        A ``weight`` of 0 excludes all from the loss; ``is_swapped`` marks exchanged texts.
+        A ``weight`` of 0 excludes them from the loss; ``is_swapped`` says which have their texts
+        exchanged.
         """
         swapped = is_swapped or [False] * len(numbers)
         examples = []
@@ -242,7 +243,7 @@ class Assembler:
                 return PackedSequence(source, np.zeros_like(source), len(source) - 1)
             ids = np.concatenate([source, written])
             targets = np.full(len(ids), IGNORED, dtype=np.int64)
-            # The input's end predicts the first of the target.
+            # The end of the input predicts the first token of the target.
             targets[len(source) - 1 : -1] = written
             return PackedSequence(ids, np.zeros_like(ids), len(source) - 1, targets=targets)
         ids, segments = build_row(
@@ -264,41 +265,41 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class TaskPart:
-    """The examples of one task."""
+    """Part of a split: the examples of one task."""
 
     task: Task
     published: str
-    """The name of the publisher's split that they are of, such as ``dev_matched``."""
+    """Name of the publisher's split with the examples, such as ``dev_matched``."""
     encoded: EncodedExamples
     read_examples: Callable[[], Sequence[Example]]
-    """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
+    """Function that reads all examples of the publisher's split; ``encoded.numbers`` select."""
     notes: Sequence[str] = ()
-    """Notes on the split's rows: those left out, repaired, or kept as they are."""
+    """Notes on the publisher's rows: omitted, repaired, or kept with a fault."""
     weight: float | None = None
-    """Weight of it in training's draws, in proportion to the others; None: by its size."""
+    """Weight in draws for training, relative to other tasks; None: the number of examples."""
     size_limit: int | None = None
-    """Of a mixture by size: the examples that it counts as at most; None: all that it has."""
+    """Maximum of the number of examples that determines the share of a mixture; None: none."""
     digest: str = ""
-    """Of the publisher's split, however its examples are written."""
+    """Digest of the publisher's split, independent of the format of examples."""
     n_lost: int = 0
-    """Questions that are left out, since no tokens of their passages are the answer."""
+    """Number of questions left out since their answers were not found in their passages."""
 
     @property
     def distinct_examples(self) -> list[Example]:
-        """The examples, once each, where ``encoded`` has several of one."""
+        """Examples without repetition, where ``encoded`` has several of one example."""
         read = self.read_examples()
         return [read[number] for number in dict.fromkeys(self.encoded.numbers.tolist())]
 
     @cached_property
     def examples(self) -> list[Example]:
-        """The examples, in the order of ``encoded``; read at the first access."""
+        """Examples in the order of ``encoded``, read at the first access."""
         read = self.read_examples()
         return [read[number] for number in self.encoded.numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSplit(Split):
-    """Examples of one task or several, one after another."""
+    """Split with the examples of one task or several, concatenated."""
 
     parts: tuple[TaskPart, ...]
     format: Format
@@ -306,7 +307,7 @@ class TaskSplit(Split):
 
     @cached_property
     def encoded(self) -> EncodedExamples:
-        """The examples of all parts, one after another."""
+        """Encoded examples of all parts, concatenated."""
         return joined([part.encoded for part in self.parts])
 
     @property
@@ -315,7 +316,7 @@ class TaskSplit(Split):
         return sum(len(part.encoded) for part in self.parts)
 
     def by_part(self, items: Sequence[_T]) -> Iterator[tuple[TaskPart, Sequence[_T]]]:
-        """Yield each part with its share of ``items``, one per example."""
+        """Yield each part with its examples' ``items``, of which there is one per example."""
         first = 0
         for part in self.parts:
             stop = first + len(part.encoded)
@@ -330,26 +331,26 @@ class TaskSplit(Split):
         )
 
     def sizes(self) -> dict[str, int]:
-        """Return the examples and tokens, for a record."""
+        """Count the examples and tokens, for a record."""
         return {"examples": self.n_examples, "tokens": len(self.ids)}
 
     def describe_cuts(self, rule: RowRule) -> list[str]:
-        """Return lines on truncated rows and targets of a split, if any."""
+        """Describe the truncated rows and targets of a split, if any."""
         assembler = Assembler(self.encoded, rule)
         notes = []
         if assembler.n_cut:
             n_rows = assembler.n_rows
             notes.append(
                 f"{assembler.n_cut:,} of {count(n_rows, 'row')} ({assembler.n_cut / n_rows:.0%}) "
-                f"of the {self.name} part, longer than data.context = {rule.context}, cut to it: "
+                f"of the {self.name} split are truncated to data.context = {rule.context}: "
                 f"{assembler.share_read:.0%} of their tokens are read"
             )
         if assembler.n_cut_targets:
             longest = assembler.longest_target
             notes.append(
-                f"{count(assembler.n_cut_targets, 'target')} of the {self.name} part, longer than "
-                f"objective.target_length = {rule.target_length}, cut to it: no such answer can be "
-                f"written whole; objective.target_length={longest} has room for all"
+                f"{count(assembler.n_cut_targets, 'target')} of the {self.name} split truncated to "
+                f"objective.target_length = {rule.target_length}: such answers cannot be generated "
+                f"in full; objective.target_length={longest} has room for all"
             )
         return notes
 
@@ -364,17 +365,17 @@ Orders = Literal["given", "random", "both"]
 
 
 class ExampleBatches:
-    """Batches of ``batch_sequences`` examples, each of which an epoch uses once.
+    """Batches of ``batch_sequences`` examples, each used once per epoch.
 
-    Where the rule fills rows, a batch is as many of the next examples as ``batch_sequences`` rows
-    of the context hold by best fit, counted by the side that they fill more.
+    Where the rule fills rows, a batch has as many of the next examples as ``batch_sequences`` rows
+    of the context hold by best fit (``Assembler.filling``).
 
-    Epochs follow without a gap: a batch may span two. In a weighted mixture an epoch has as many
-    examples as all tasks together, divided by weight; a task's examples are used in turn. With a
-    size limit an epoch has all examples of a task, up to the limit.
+    Epochs follow without a gap, so that a batch may span two. In a weighted mixture an epoch has as
+    many examples as all tasks together, divided by weight; a task's examples are used in turn. With
+    a size limit, an epoch has at most so many examples of a task.
 
     Raises DataError where the split has no example. Source of the limit: Raffel et al. 2020
-    (1910.10683), sec. 3.5.2, examples-proportional mixing; there each example is drawn by chance.
+    (1910.10683), sec. 3.5.2, examples-proportional mixing; there each example is drawn at random.
     """
 
     lengths_vary: ClassVar[bool] = True
@@ -390,7 +391,7 @@ class ExampleBatches:
     ) -> None:
         if not split.n_examples:
             names = ", ".join(part.task.title for part in split.parts)
-            raise DataError(f"the {split.name} part of {names} has no example")
+            raise DataError(f"the {split.name} split of {names} has no example: give more rows")
         self.split = split
         self.rule = rule
         self._assembler = Assembler(split.encoded, rule)
@@ -405,11 +406,11 @@ class ExampleBatches:
         self._sizes = np.array([len(part.encoded) for part in split.parts])
         self._shares = self._times * self._sizes
         self._starts = [0]
-        """First example of each step of rows, counted over all epochs, as far as was asked."""
+        """First example of each step so far, counted over all epochs, where steps fill rows."""
         self._is_drawn = False
-        """True where an epoch does not use each example exactly once."""
+        """Whether an epoch draws a task's examples rather than using each exactly once."""
         if len(split.parts) > 1:
-            assert self._times == 1, "a mixture is text, whose order is given"
+            assert self._times == 1, "a mixture is text to text, whose texts have one order"
             self._shares = _shares(split.parts, self._sizes)
             self._is_drawn = any(part.weight is not None for part in split.parts) or bool(
                 (self._shares < self._sizes).any()
@@ -417,7 +418,7 @@ class ExampleBatches:
 
     @property
     def n_epoch(self) -> int:
-        """Count the examples of an epoch, those read in both orders twice."""
+        """Count the examples of an epoch; those read in both orders count twice."""
         return int(self._shares.sum())
 
     @property
@@ -434,7 +435,7 @@ class ExampleBatches:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return examples ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
-        Where there are more processes than examples, those without one get the first, uncounted.
+        Processes beyond the number of examples get the first example, with weight 0.
         """
         chosen = self.chosen(step)
         share = chosen[rank::world]
@@ -453,12 +454,12 @@ class ExampleBatches:
         return self._assembler.pack(share % n_examples, is_swapped=is_swapped[rank::world].tolist())
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch of a step, marks included."""
+        """Count the tokens of the global batch of a step, special ones included."""
         numbers = self.chosen(step) % self.split.n_examples
         return int(self._assembler.tokens(numbers).sum())
 
     def notes(self) -> list[str]:
-        """Return lines on truncated rows, if any, and on windows of passages."""
+        """Return notes on windows of passages, size limits and truncated rows, if any."""
         windows = []
         for part in self.split.parts:
             encoded = part.encoded
@@ -467,23 +468,23 @@ class ExampleBatches:
             if encoded.n_rows > encoded.n_questions:
                 n_without = int((encoded.spans[:, 0] == 0).sum())
                 windows.append(
-                    f"{count(encoded.n_questions, 'question')} of the train part in "
-                    f"{count(encoded.n_rows, 'window')} of their passages, {n_without:,} of which "
-                    "have no answer"
+                    f"{count(encoded.n_questions, 'question')} of the train split in "
+                    f"{count(encoded.n_rows, 'window')} of their passages, {n_without:,} without "
+                    "the answer"
                 )
             if encoded.n_cut_questions:
                 windows.append(
-                    f"{count(encoded.n_cut_questions, 'question')} of the train part cut to "
-                    f"{encoded.most_question_tokens} tokens, to leave room for a passage"
+                    f"{count(encoded.n_cut_questions, 'question')} of the train split truncated to "
+                    f"{encoded.most_question_tokens} tokens, to leave room for the passage"
                 )
             if part.n_lost:
                 windows.append(
-                    f"{count(part.n_lost, 'question')} of the train part left out: their answers "
+                    f"{count(part.n_lost, 'question')} of the train split left out: their answers "
                     "are not found in their passages"
                 )
         limits = [
-            f"data.size_limit = {part.size_limit:,}: an epoch has so many of the {size:,} examples "
-            f"of {part.task.title}, others in the next"
+            f"data.size_limit = {part.size_limit:,}: an epoch uses that many of the {size:,} "
+            f"examples of {part.task.title}; the next epoch uses others"
             for part, size, share in zip(self.split.parts, self._sizes, self._shares, strict=True)
             if part.size_limit is not None and share < size
         ]
@@ -492,7 +493,8 @@ class ExampleBatches:
     def chosen(self, step: int) -> Ints:
         """Return the example numbers of a step's global batch, in order: ``[B]``.
 
-        Numbers from the split's number of examples on are the same ones with their texts exchanged.
+        A number of ``n_examples`` or more is that of an example, plus ``n_examples``, whose texts
+        are exchanged.
         """
         return self._at(*self._bounds(step))
 
@@ -505,7 +507,7 @@ class ExampleBatches:
         n_rows, context = self._batch_sequences, self.rule.context
         filling = self._assembler.filling
         while len(starts) < step + 2:
-            # The next examples that the rows of a step hold.
+            # Count the next examples that fit into the rows of a step.
             first = starts[-1]
             n_drawn = 16 + int(1.25 * n_rows * context / filling[:, 0].mean())
             while True:
@@ -525,8 +527,8 @@ class ExampleBatches:
         order: Ints = np.argsort(keys, kind="stable")
         if not self._is_drawn:
             return order
-        # The examples of an epoch of a mixture, task after task [N]: of each task a stretch of its
-        # endless sequence of passes, in a new order per pass.
+        # Examples of a mixture's epoch, task after task [N]: each task contributes the next stretch
+        # of its endless sequence of passes, of which each has a new order.
         drawn = []
         first = 0
         for number, (size, share) in enumerate(zip(self._sizes, self._shares, strict=True)):
@@ -542,7 +544,7 @@ class ExampleBatches:
 
 
 def _shares(parts: Sequence[TaskPart], sizes: Ints) -> Ints:
-    """Return the number of examples by task in an epoch of a mixture: ``[T]``."""
+    """Return the number of examples of each task in an epoch of a mixture: ``[T]``."""
     if all(part.weight is None for part in parts):
         limits = [
             size if part.size_limit is None else part.size_limit

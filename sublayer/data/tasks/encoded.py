@@ -1,4 +1,4 @@
-"""Examples of tasks as tokens: marks of each format, rows of texts, windows of passages."""
+"""Examples of tasks as tokens: special tokens by format, rows of texts, windows of passages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,9 +22,9 @@ from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
 
 START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
-"""The names of a traversal's marks. Source: Radford et al. 2018, as released."""
+"""Names of a traversal's special tokens. Source: Radford et al. 2018, as released."""
 TRAVERSAL_NAMES = (START, DELIMITER, CLASSIFY)
-"""In the order of their ids, behind all others."""
+"""Names of a traversal's special tokens in the order of their ids, which follow all others."""
 _MARKS = {
     "traversal": "start, delimiter and end of a traversal",
     "text": "end of a text",
@@ -34,20 +34,20 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class Marks:
-    """Ids of marks; None where the format has none of their kind."""
+    """Ids of a format's special tokens; None where the format lacks one."""
 
     first: int | None
-    """Before the first text."""
+    """Token before the first text."""
     between: int
-    """After every text but the last."""
+    """Token after every text but the last."""
     last: int
-    """After the last text."""
+    """Token after the last text."""
     pad: int
-    """Id that fills up rows."""
+    """Padding."""
 
 
 def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
-    """Find the ids of a format's marks in a vocabulary. Raises ConfigError where it lacks them."""
+    """Find a format's special tokens in a vocabulary; raise ConfigError where it lacks them."""
     ids = tokenizer.added_ids
     end = tokenizer.sep_id
     if format_ == "traversal":
@@ -72,40 +72,40 @@ def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
 
 
 CUTS = ("longest", "first")
-"""Texts that give way where a row is too long, by the number that is stored."""
+"""Part of a row that is truncated if the row is too long, by the number that is stored."""
 
 
 _TYPES: dict[str, Any] = {"labels": np.float64, "is_labelled": np.bool_}
-"""Of stored fields that are no whole numbers."""
+"""Types of stored fields that are not integers."""
 
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """Examples of one split of a task, each a few rows, each a few texts.
+    """Encoded examples of a task's split: an example has some rows, and a row some texts.
 
     ``ids`` concatenates the texts of all rows.
     """
 
     ids: AnyInts
-    """Token ids, ``[N]``, without marks."""
+    """Token ids, ``[N]``, without special tokens."""
     text_starts: Ints
     """Start of each text, and the end: ``[P + 1]``."""
     row_starts: Ints
-    """The first text of each row, and the number of texts: ``[R + 1]``."""
+    """First text of each row, and the number of texts: ``[R + 1]``."""
     example_starts: Ints
-    """The first row of each example, and the number of rows: ``[E + 1]``."""
+    """First row of each example, and the number of rows: ``[E + 1]``."""
     labels: Floats
-    """The index of the class or the right choice, or the number; 0 where there is none: ``[E]``."""
+    """Index of the class or of the correct choice, or a real number; 0 if unlabelled: ``[E]``."""
     is_labelled: Bools
     """``[E]``."""
     cuts: Ints
-    """Part of each row that gives way, a number of ``CUTS``: ``[R]``."""
+    """Part of each row that is truncated, a number of ``CUTS``: ``[R]``."""
     numbers: Ints
-    """The place of each among the examples that were read: ``[E]``."""
+    """Index of each example among those that were read: ``[E]``."""
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Build from stored arrays, by the names of the fields, in narrow types."""
+        """Build from arrays as stored, by the names of the fields."""
         wide = {
             field.name: np.asarray(arrays[field.name]).astype(_TYPES.get(field.name, np.int64))
             for field in fields(cls)
@@ -114,7 +114,7 @@ class EncodedExamples:
         return cls(ids=arrays["ids"], **wide)
 
     def arrays(self) -> dict[str, Any]:
-        """Return the arrays to store, by the names of the fields."""
+        """Return the arrays to store, in narrow types, by the names of the fields."""
         stored = {field.name: getattr(self, field.name) for field in fields(self)}
         stored["is_labelled"] = self.is_labelled.astype(np.uint8)
         return stored
@@ -129,7 +129,7 @@ class EncodedExamples:
 
     @cached_property
     def text_lengths(self) -> Ints:
-        """Tokens of each text: ``[P]``."""
+        """Length of each text in tokens: ``[P]``."""
         return np.diff(self.text_starts)
 
     @cached_property
@@ -139,7 +139,7 @@ class EncodedExamples:
 
     @cached_property
     def row_tokens(self) -> Ints:
-        """Count the tokens of each row, without marks and uncut: ``[R]``."""
+        """Count the tokens of each row before truncation, without special tokens: ``[R]``."""
         if not self.n_rows:
             return np.zeros(0, dtype=np.int64)
         return np.add.reduceat(self.text_lengths, self.row_starts[:-1])
@@ -155,19 +155,19 @@ class EncodedExamples:
         return [self.ids[start:end] for start, end in pairwise(starts)]
 
     def span_of(self, row: int) -> tuple[int, int]:
-        """Return the places of the first and the last token of a row's answer, marks included.
+        """Return the columns of the first and the last token of a row's answer.
 
-        They are 0 and 0 where it has none, or where answers are no spans.
+        Both are 0 if the row has no answer, or if answers are not spans.
         """
         return 0, 0
 
     def golds(self) -> list[Any]:
-        """Return the labels or answers, as a checksum takes them."""
+        """Return the labels or answers, for a checksum."""
         gold: list[Any] = self.labels.tolist()
         return gold
 
     def select(self, examples: Ints) -> Self:
-        """Return some of the examples, by their places here, in this order."""
+        """Return the examples with the given indices, in this order."""
         rows = ranges(self.example_starts, examples)
         texts = ranges(self.row_starts, rows)
         tokens = ranges(self.text_starts, texts)
@@ -185,7 +185,7 @@ class EncodedExamples:
 
 
 def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
-    """Concatenate examples of several tasks; ``numbers`` are per part."""
+    """Concatenate examples of several tasks; ``numbers`` still count within each part."""
     if len(parts) == 1:
         return parts[0]
     arrays: dict[str, Any] = {}
@@ -198,14 +198,14 @@ def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
 
 
 def bounds(lengths: Sequence[int] | Ints) -> Ints:
-    """Return the start of each, and the end of the last, from lengths."""
+    """Return the start of each item, and the end of the last, from their lengths."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def ranges(starts: Ints, chosen: Ints) -> Ints:
-    """Return all numbers from ``starts[i]`` to ``starts[i + 1]`` of each chosen ``i``, in order."""
+    """Return the numbers from ``starts[i]`` to ``starts[i + 1]`` of each chosen ``i``, in order."""
     lengths = np.diff(starts)[chosen]
     own_starts = bounds(lengths)
     offsets = np.arange(own_starts[-1]) - np.repeat(own_starts[:-1], lengths)
@@ -214,9 +214,9 @@ def ranges(starts: Ints, chosen: Ints) -> Ints:
 
 
 def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Return the kept lengths of texts: the longest repeatedly loses its last token.
+    """Return the lengths of texts after truncation: the longest repeatedly loses its last token.
 
-    Of equally long ones the last is cut first. Source: BERT's run_classifier.py, of two texts.
+    Of equally long texts the last is cut first. Source: BERT's run_classifier.py, for two texts.
     """
     shortened = list(lengths)
     excess = sum(shortened) - room
@@ -238,39 +238,39 @@ def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
 
 @dataclass(frozen=True)
 class SpanExamples(EncodedExamples):
-    """Questions, with rows of the question and a window of the passage.
+    """Encoded questions: a row has the question and a window of its passage.
 
     In training each window is an example, and the last three fields are empty.
     """
 
     spans: Ints
-    """Columns of the first and the last token of the answer in each row, marks included: ``[R,
-    2]``; 0 and 0, which is [CLS], where the window has not all of it."""
+    """Columns of the first and the last token of the answer in each row: ``[R, 2]``; both are 0,
+    the column of [CLS], if the window lacks a part of the answer."""
     window_starts: Ints
-    """The first token of each window, by its place in the passage: ``[R]``."""
+    """Position of each window's first token in the passage: ``[R]``."""
     n_question_tokens: Ints
-    """Tokens of each question, before it is cut: ``[E]``."""
+    """Length of each question in tokens before truncation: ``[E]``."""
     passage_starts: Ints
-    """The first token of each example's passage, and the number of tokens: ``[E + 1]``."""
+    """First token of each example's passage, and the number of tokens: ``[E + 1]``."""
     token_starts: Ints
-    """Start of each token of a passage in it, in characters: ``[M]``."""
+    """Start of each token in its passage, in characters: ``[M]``."""
     token_ends: Ints
-    """Its end: ``[M]``."""
+    """End of each token in its passage, in characters: ``[M]``."""
 
     @property
     def n_questions(self) -> int:
-        """Count the questions, of which each window may be an example."""
+        """Count the questions, each of which may have several examples, one per window."""
         return len(np.unique(self.numbers))
 
     @property
     def n_cut_questions(self) -> int:
-        """Count the questions that are cut."""
+        """Count the truncated questions."""
         is_cut = self._read_question_tokens < self.n_question_tokens
         return len(np.unique(self.numbers[is_cut]))
 
     @property
     def most_question_tokens(self) -> int:
-        """Return how many tokens of the longest question are read."""
+        """Return the number of tokens that are read of the longest question."""
         return int(self._read_question_tokens.max(initial=0))
 
     @property
@@ -289,7 +289,7 @@ class SpanExamples(EncodedExamples):
         return gold
 
     def windows(self, example: int) -> list[range]:
-        """Return the windows of an example, by their tokens in the passage."""
+        """Return the windows of an example as ranges of the passage's tokens."""
         windows = []
         for row in self.rows_of(example):
             _, window = self.texts_of(row)
@@ -300,17 +300,17 @@ class SpanExamples(EncodedExamples):
     def offset(self, example: int) -> int:
         """Return the column at which the passage begins in each row of an example."""
         question, _ = self.texts_of(self.rows_of(example)[0])
-        # Behind [CLS], the question and [SEP].
+        # The passage follows [CLS], the question and [SEP].
         return len(question) + 2
 
     def placed(self, example: int) -> PlacedTokens:
-        """Return the positions of a passage's tokens in its text, without ids."""
+        """Return the positions of a passage's tokens in its text; their ids are not stored."""
         first, stop = self.passage_starts[example], self.passage_starts[example + 1]
         starts, ends = self.token_starts[first:stop], self.token_ends[first:stop]
         return PlacedTokens(np.zeros(0, dtype=np.int32), starts, ends)
 
     def select(self, examples: Ints) -> Self:
-        """Return some of the examples, by their places here, in this order."""
+        """Return the examples with the given indices, in this order."""
         rows = ranges(self.example_starts, examples)
         tokens = ranges(self.passage_starts, examples)
         return replace(
@@ -325,16 +325,16 @@ class SpanExamples(EncodedExamples):
 
 
 _N_MARKS = 3
-"""[CLS], and a [SEP] behind each text."""
+"""Number of special tokens in a row: [CLS], and a [SEP] after each text."""
 
 
 class WindowRule(NamedTuple):
-    """Windows of a passage that is longer than a row."""
+    """Rule that cuts a passage longer than a row into windows."""
 
     context: int
-    """Tokens of a row at most, marks included."""
+    """Maximum length of a row in tokens, special ones included."""
     stride: int
-    """Tokens between the beginnings of windows at most."""
+    """Maximum distance between the beginnings of windows in tokens."""
 
 
 def encode_passages(
@@ -345,13 +345,13 @@ def encode_passages(
     *,
     trains: bool,
 ) -> SpanExamples:
-    """Encode questions and their passages in windows, each behind its question.
+    """Encode questions with their passages, in rows of the question and a window of the passage.
 
-    ``trains``: as they are learned from, each window an example; one whose answers are not found in
-    the passage is left out. Otherwise each question is one.
+    With ``trains`` each window is an example, and questions whose answers are not found in their
+    passages are left out. Otherwise each question is an example.
 
-    A question is cut to 64 tokens, and in a short context to half of its room. Raises ConfigError
-    where a row has no room for a passage.
+    A question is truncated to 64 tokens, and in a short context to half of the room. Raises
+    ConfigError where a row has no room for a passage.
     """
     rows = [wording_of(task).pair_rows(example)[0] for example in examples]
     questions = tokenizer.encode_many([row.first.encode("utf-8", "replace") for row in rows])
@@ -371,7 +371,7 @@ def encode_passages(
         gold = tokens.gold_tokens(passage, with_place or example.answers)
         if trains and example.answers and gold is None:
             continue
-        assert row.first_tokens is not None, "a question is cut before its passage"
+        assert row.first_tokens is not None, "a question has a maximum length"
         most = max(0, min(row.first_tokens, (rule.context - _N_MARKS) // 2))
         question = questions[number][:most]
         room = rule.context - _N_MARKS - len(question)
@@ -408,7 +408,7 @@ def encode_passages(
 
 
 ENCODING_VERSION = 2
-"""Changes whenever equal examples would be encoded otherwise."""
+"""Version of the encoding: increased whenever equal examples would be encoded otherwise."""
 _BATCH_TEXTS = 4096
 
 
@@ -417,7 +417,7 @@ _WHOLE = (_ALL, _ALL)
 
 
 Row = tuple[Sequence[str], str, tuple[slice, ...]]
-"""A row to be encoded: its texts, the one that gives way, and the tokens kept of each."""
+"""Row to be encoded: its texts, the part that is truncated, and the kept tokens of each text."""
 
 
 def encode_examples(
@@ -429,10 +429,10 @@ def encode_examples(
     trains: bool,
     windows: WindowRule | None = None,
 ) -> EncodedExamples:
-    """Encode examples in a format; ``windows`` says how pairs of a question and a passage are read.
+    """Encode examples in a format; ``windows`` is the rule of pairs of a question and a passage.
 
-    ``trains``: as they are learned from, of which text to text makes an example of each gold
-    answer, input and target; otherwise each is one, its target that of the first, if it is known.
+    With ``trains``, the format ``text`` makes an example of each gold answer. Otherwise an example
+    remains one, with the first gold answer, if any, as its target.
     """
     if task.kind == "span" and format_ == "pair":
         assert windows is not None, "a passage is read in windows"
@@ -445,7 +445,7 @@ def encode_examples(
             for row in wording.pair_rows(example):
                 assert row.cut in CUTS, "a passage is read in windows"
                 pair = (row.first,) if row.second is None else (row.first, row.second)
-                # The last tokens of the second are read.
+                # Only the last tokens of the second text are read.
                 second = _ALL if row.second_tokens is None else slice(-row.second_tokens, None)
                 in_rows.append((pair, row.cut, (slice(row.first_tokens), second)))
         elif format_ == "traversal":

@@ -1,4 +1,4 @@
-"""Tokens as people read them, and an example as each format writes it: the papers' figures."""
+"""Readable tokens, and an example in each format, as in the papers' figures."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -25,11 +25,11 @@ from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
 
 END = "</s>"
-"""The usual name of what ends a document."""
+"""Usual name of the token that ends a document."""
 
 
 class WordTokens(Tokenizer):
-    """An id for each space-separated word of some texts, after the formats' special tokens."""
+    """Vocabulary of the formats' special tokens and of the space-separated words of some texts."""
 
     kind = "words"
     is_lossless = False
@@ -42,12 +42,12 @@ class WordTokens(Tokenizer):
         self.special_ids = tuple(range(len(marks)))
         self.cls_id, self.sep_id, *added = self.special_ids
         self.added_ids = dict(zip(TRAVERSAL_NAMES, added, strict=True))
-        # A word that is written like a mark is none.
+        # A word that is written like a special token gets no id of its own.
         self._ids = {name: id_ for id_, name in enumerate(self.names) if id_ >= len(marks)}
         self._set_pieces([name.encode() for name in self.names])
 
     def encode(self, text: bytes) -> TokenIds:
-        """Encode words, all of which are known."""
+        """Encode words, all of which are in the vocabulary."""
         words = decode_utf8(text).split()
         return np.array([self._ids[word] for word in words], dtype=np.int32)
 
@@ -59,12 +59,12 @@ class WordTokens(Tokenizer):
         return after_newline(text, near)
 
     def content(self) -> dict[str, Any]:
-        """Return the names."""
+        """Return the words."""
         return self._described(names=self.names)
 
 
 def show_tokens(ids: AnyInts, tokenizer: Tokenizer) -> list[str]:
-    """Return a text for each id: a blank is ``▁``, and characters without a shape are escaped.
+    """Return a text for each id: a blank is ``▁``, and invisible characters are escaped.
 
     Ids without text are shown by name, such as ``[SEP]``.
     """
@@ -86,7 +86,7 @@ def show_tokens(ids: AnyInts, tokenizer: Tokenizer) -> list[str]:
 
 
 def special_names(tokenizer: Tokenizer) -> dict[int, str]:
-    """Return the names of ids without text: the vocabulary's, else the usual ones."""
+    """Return the names of ids without text: the vocabulary's names, else the usual ones."""
     names = {id_: name for name, id_ in tokenizer.added_ids.items()}
     ids = {key: usual[0] for key, usual in SPECIAL_NAMES.items()} | {"end_id": END}
     for key, usual in ids.items():
@@ -111,11 +111,11 @@ _UNCUT = 1 << 20
 def draw_figures(
     task: Task, example: Example, tokenizer: Tokenizer | None
 ) -> dict[Format, dict[str, Any]]:
-    """Write an example in each format, uncut; without a tokenizer as words.
+    """Show an example in each format, without truncation; without a tokenizer, as words.
 
-    ``rows`` of tokens are read, of a choice one for each, in their order; ``marks`` belong to the
-    format, and not to a text. ``target`` tokens are none where the target is not known, or nothing
-    is written. ``problem`` is the reason why there are no rows.
+    ``rows`` are the tokens that a model reads, one row per choice, in order; ``marks`` are the
+    special tokens of the format. ``target`` tokens are empty if the target is not known, or if the
+    format has none. ``problem`` is the reason why there are no rows.
     """
     return {name: _draw(task, example, name, tokenizer) for name in FORMATS}
 
@@ -142,9 +142,9 @@ def _draw(
     target: list[str] = []
     rows: list[AnyInts]
     if task.kind == "span" and format_ == "pair":
-        # Where the passage fits one window.
+        # A single window, as if the passage fitted into it.
         (pair,) = wording.pair_rows(example)
-        assert pair.second is not None and marks.first is not None, "a question is about a passage"
+        assert pair.second is not None and marks.first is not None, "a question has a passage"
         question = tokenizer.encode(pair.first.encode())[: pair.first_tokens]
         passage = tokenizer.encode(pair.second.encode())
         ids: list[Any] = [[marks.first], question, [marks.between], passage, [marks.last]]

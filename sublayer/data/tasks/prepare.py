@@ -1,4 +1,4 @@
-"""Tasks of [data]: their files found and divided, their examples encoded and stored as splits."""
+"""Preparation of tasks in [data]: files located and divided, examples encoded and stored."""
 
 import hashlib
 from collections import Counter
@@ -46,16 +46,16 @@ from sublayer.tasks.registry import TASKS, locate_files, read_split, wording_of
 from sublayer.tasks.task import Example, Task, bundles_of, held_out
 
 Kept = tuple[dict[str, Any], Any]
-"""Arrays by name, and a JSON header."""
+"""Arrays by name, with a JSON header."""
 
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of one task."""
+    """Files of one task."""
 
     task: Task
     paths: Mapping[str, tuple[Path, ...]]
-    """By the publisher's splits."""
+    """Files of each of the publisher's splits."""
     cache: Path
 
     @cached_property
@@ -76,12 +76,12 @@ class TaskFiles:
 
     @property
     def selecting_split(self) -> str:
-        """Selection split besides the scored one; empty without one."""
+        """Selection split, if separate from the scored one; else empty."""
         return ""
 
     @property
     def test_splits(self) -> list[str]:
-        """The published test sets that are here."""
+        """Published test sets that have files."""
         return [name for name in self.task.test_splits if name in self.paths]
 
     def usable(self, split: str) -> Bools:
@@ -91,7 +91,7 @@ class TaskFiles:
         return usable
 
     def notes(self, split: str) -> list[str]:
-        """Describe omitted, repaired and kept rows of a split, and other anomalies."""
+        """Describe the omitted, repaired or faulty rows of a split, and files that are not read."""
         _, header = self._summary(split)
         notes: list[str] = header["notes"]
         read = {path for paths in self.paths.values() for path in paths}
@@ -103,7 +103,7 @@ class TaskFiles:
         ]
         if others:
             paths = " and ".join(path.name for path in self.paths[split])
-            notes = [*notes, f"{', '.join(others)} beside {paths} not read"]
+            notes = [*notes, f"{', '.join(others)}: not read, since {paths} is"]
         return notes
 
     def _summary(self, split: str) -> Kept:
@@ -122,13 +122,13 @@ class TaskFiles:
         return [VERSION, self.task.name, split, digests]
 
     def kept(self, key: str, compute: Callable[[], Kept]) -> Kept:
-        """Read arrays from the cache by key, or compute and cache them."""
+        """Read arrays from the cache by their key, or compute and cache them."""
         path = self.cache / "tasks" / key
         if path.is_file():
             try:
                 return load_arrays(path.read_bytes(), str(path), DataError)
             except DataError:
-                # A damaged file of the cache is made again.
+                # A damaged file of the cache is made anew.
                 path.unlink(missing_ok=True)
         data = dump_arrays(*compute())
         with replacing(path) as file:
@@ -142,12 +142,12 @@ def _stem(path: Path) -> str:
 
 @dataclass(frozen=True)
 class TableFiles(TaskFiles):
-    """The files of a table, which are read at once."""
+    """Files of a user's table, all of them read at once."""
 
     table: OwnTable
     splits: Mapping[str, ReadSplit]
     in_parts: bool = False
-    """True where the development set selects, and the test set is scored, if all have labels."""
+    """Whether the development set selects and the test set is scored, if both are labelled."""
 
     def read(self, split: str) -> ReadSplit:
         """Return a split."""
@@ -155,31 +155,31 @@ class TableFiles(TaskFiles):
 
     @property
     def scored_splits(self) -> list[str]:
-        """The test set of three parts, of two the fully labelled one."""
+        """Scored splits: the test set of three parts, or else the first that is fully labelled."""
         labelled = [name for name in ("dev", "test") if self._is_labelled(name)]
         return ["test"] if self.selecting_split else labelled[:1]
 
     @property
     def selecting_split(self) -> str:
-        """The development set of three parts."""
+        """Selection split: the development set of three parts; else empty."""
         has_all = "train" in self.splits and all(map(self._is_labelled, ("dev", "test")))
         return "dev" if has_all and self.in_parts else ""
 
     def notes(self, split: str) -> list[str]:
-        """Describe omitted rows of a split, and, for the first, unused files."""
+        """Describe the omitted rows of a split, and, for the first split, the unused files."""
         notes = self.splits[split].described()
         if split == next(iter(self.splits)):
             used = [split, self.selecting_split, *self.scored_splits]
             for name in self.splits:
                 if name in used:
                     continue
-                why = "dev is scored; with data.select=parts dev selects, and test is scored"
+                why = "dev is scored; data.select=parts selects on dev and scores test"
                 if not self._is_labelled(name):
                     n_without = sum(not one.is_labelled for one in self.splits[name].examples)
                     rows = count(n_without, "row")
-                    why = f"{rows} without a label; `sublayer predict` answers them"
+                    why = f"{rows} without a label; `sublayer predict` predicts them"
                 elif "train" not in self.splits:
-                    why = "there is no training part, and the development set is divided in three"
+                    why = "without a training part, the development set is divided in three"
                 notes.append(f"{self.splits[name].paths[0]} is not used: {why}")
             notes += describe_left_out(self.table.path, self.paths)
         return notes
@@ -189,10 +189,10 @@ class TableFiles(TaskFiles):
         return split is not None and all(example.is_labelled for example in split.examples)
 
     def identity(self, split: str) -> list[Any]:
-        """Return the identity of a split: also the columns, and the task as the rows define it."""
+        """Return the identity of a split, with the columns and the task that the rows define."""
         columns = {**asdict(self.table), "path": ""}
         if not self.table.target:
-            del columns["target"]  # as identities were before there were targets
+            del columns["target"]  # older identities have no target
         return [*super().identity(split), columns, asdict(self.task)]
 
 
@@ -202,19 +202,20 @@ def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
     Raises DataError where there are none, and for a table with faults, as ``OwnTable.read``.
     """
     if config.task_names != (NAME,):
-        # In the folder that data.path names; without one in the cache, or else downloaded.
+        # Files are in the folder that data.path names; else in the cache, or downloaded.
         files = []
         for task in map(TASKS.__getitem__, config.task_names):
             path: Any = config.path
             if path is not None and not isinstance(path, str):
                 raise DataError(
-                    f"data.path must name the folder of {task.title}'s files: one, not several"
+                    f"data.path must name a single folder with the files of {task.title}, not a "
+                    "list"
                 )
             located = locate_files(task, path, cache)
             if not any(name.startswith(("train", "dev")) for name in located):
                 raise DataError(
-                    f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer "
-                    "tasks` lists what is there, also of a folder"
+                    f"{path or 'the cache'} has no labelled files of {task.title}: `sublayer "
+                    "tasks` lists the files of the cache or of a folder"
                 )
             files.append(TaskFiles(task, located, cache))
         return files
@@ -226,33 +227,33 @@ def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
 
 
 MOST_HELD_OUT = 2000
-"""Examples that are held out of the training part at most."""
+"""Maximum number of examples held out of the training part."""
 _TEST_SHARE = 0.2
-"""Share of rows scored in the end, in a folder with only one part."""
+"""Share of rows that become the test split, in a folder with a single part."""
 _MISMATCHED = "dev-mismatched"
 
 _FIRST_EXAMPLES = 20
-"""Seed of the choice of the first examples where training has only some."""
+"""Seed of the choice of training examples (``data.train_examples``)."""
 
 
 class Chosen(NamedTuple):
-    """Some examples of a published split."""
+    """Chosen examples of a published split."""
 
     split: str
     examples: Bools | None = None
-    """``[N]``; None: all."""
+    """True at chosen examples, ``[N]``; None: all."""
 
 
 class TaskDivision:
-    """The division of one task's examples.
+    """Division of one task's examples into training, selection and scoring.
 
-    Where there is a training part and a development set, the latter is scored, and either selects
-    (``data.select``). Where there is one of both alone, its examples are divided in three. A table
-    in three parts is not divided. With ``data.score_on = "test"`` the published test set is scored,
-    and one part is divided in two.
+    If there is a training part and a development set, the development set is scored, and either may
+    serve for selection (``data.select``). If there is only one of them, its examples are divided in
+    three. A table in three parts is not divided. With ``data.score_on = "test"`` the published test
+    set is scored, and one part is divided in two.
 
-    Raises DataError where nothing is left for one of the three, and where the test set that is to
-    be scored is not there.
+    Raises DataError where one of the three would be empty, and where the test set to be scored is
+    missing.
     """
 
     def __init__(self, config: DataConfig, files: TaskFiles) -> None:
@@ -266,15 +267,15 @@ class TaskDivision:
         self._source = "train" if has_train else self._devs[0]
         self._is_published = has_train and bool(self._devs)
         self._selects_by_dev = config.select.startswith("dev")
-        # Of several development sets the first is the matched one.
+        # The matched development set is the first of several.
         is_second = config.select == _MISMATCHED
         self._dev = "dev_mismatched" if is_second else next(iter(self._devs), "")
         select = f"data.select = {config.select}"
         refusals = {
-            "data.score_on = test scores the published test set": scores_test and not self._tests,
-            f"{select} is of a table of your own in three files": config.select == "parts"
+            "data.score_on = test needs the published test set": scores_test and not self._tests,
+            f"{select} needs a table of your own in three files": config.select == "parts"
             and files.task.name != NAME,
-            f"data.held_out has no effect, {files.selecting_split} selects": bool(
+            f"data.held_out has no effect, since {files.selecting_split} selects": bool(
                 files.selecting_split
             )
             and config.held_out != DEFAULT_HELD_OUT,
@@ -285,21 +286,23 @@ class TaskDivision:
         }
         for why, is_refused in refusals.items():
             if is_refused:
-                raise DataError(f"{why}; {self._title} has {', '.join(files.paths)}: leave it out")
+                raise DataError(
+                    f"{why}, but {self._title} has {', '.join(files.paths)}: leave the setting out"
+                )
 
     @property
     def trained(self) -> Chosen:
-        """Training examples."""
+        """Examples of the training split."""
         chosen = self._is_usable & ~self._is_test & ~self._is_held_out
         n_wanted = self._config.train_examples
         n_there = int(chosen.sum())
         if n_wanted is not None and n_there < n_wanted:
             raise DataError(
-                f"data.train_examples = {n_wanted:,} are more than the {n_there:,} examples of "
+                f"data.train_examples = {n_wanted:,} exceeds the {n_there:,} examples of "
                 f"{self._title}, {self._source}, that are left to train on: give fewer"
             )
         if n_wanted is not None:
-            # Depends only on the row, so that larger subsets contain smaller ones.
+            # The order depends only on the row, so that larger subsets contain smaller ones.
             order = np.random.default_rng(_FIRST_EXAMPLES).permutation(len(chosen))
             places = order[chosen[order]][:n_wanted]
             chosen = np.zeros_like(chosen)
@@ -308,47 +311,47 @@ class TaskDivision:
 
     @property
     def selecting(self) -> list[Chosen]:
-        """Selection examples."""
+        """Examples of the selection splits."""
         if self._files.selecting_split:
             return self._published([self._files.selecting_split])
         if self._selects_by_dev:
             return self._published([self._dev])
         remedy = ", or data.select=dev" if self._is_published else ""
-        return [self._some(self._is_held_out, "held out to select by", remedy)]
+        return [self._some(self._is_held_out, "held out for selection", remedy)]
 
     @property
     def scored(self) -> list[Chosen]:
-        """Scored examples."""
+        """Examples of the scored splits."""
         if self._tests or self._is_published:
             return self._published(self._tests or self._devs)
-        return [self._some(self._is_test, "left out to be scored", "")]
+        return [self._some(self._is_test, "held out for scoring", "")]
 
     def _published(self, splits: list[str]) -> list[Chosen]:
         for split in splits:
             if not self._files.usable(split).any():
                 remedy = ": give data.score_on=dev" if split in self._tests else ""
                 raise DataError(
-                    f"no row of {self._title}, {split}, has a label to score by"
+                    f"no row of {self._title}, {split}, has a label to score against"
                     f"{self._reasons(split)}{remedy}"
                 )
         return [Chosen(split) for split in splits]
 
     def _some(self, examples: Bools, what: str, remedy: str) -> Chosen:
-        """Return chosen examples of the divided part; raise DataError where there are none."""
+        """Return ``examples`` of the divided part; raise DataError if there are none."""
         if examples.any():
             return Chosen(self._source, examples)
         n = int(self._is_usable.sum())
-        # Rows with the same texts, of one source or of one group stay together.
+        # Rows with the same texts, source or group stay together.
         n_bundles = len(bundles_of(self._examples(self._is_usable)))
-        bundles = f", in {count(n_bundles, 'group')} that one side takes" if n_bundles < n else ""
+        bundles = f", in {count(n_bundles, 'indivisible group')}" if n_bundles < n else ""
         raise DataError(
             f"no row of {self._title}, {self._source}, is {what}: {n:,} of "
-            f"{len(self._is_usable):,} rows have a label{bundles}: give more{remedy}"
+            f"{len(self._is_usable):,} rows have a label{bundles}: give more rows{remedy}"
             f"{self._reasons(self._source)}"
         )
 
     def _reasons(self, split: str) -> str:
-        """Describe omitted rows of a split, after a colon."""
+        """Describe the omitted rows of a split, after a colon; empty if there are none."""
         reasons = "; ".join(note for note in self._files.notes(split) if " left out: " in note)
         return f": {reasons}" if reasons else ""
 
@@ -391,7 +394,7 @@ class TaskDivision:
 
 _SHOWN_CLASSES = 10
 SAMPLED_ROWS = 500
-"""Rows of a table, about, that are encoded to see how much of it a tokenizer keeps."""
+"""Approximate number of a table's rows on which a tokenizer's losses are measured."""
 
 
 def prepare_tasks(
@@ -404,10 +407,10 @@ def prepare_tasks(
 ) -> Data:
     """Find, read, divide, encode and store the examples of a recipe's tasks.
 
-    ``train`` is the training part without held-out examples, ``valid`` the held-out ones, or the
+    ``train`` is the training part without held-out examples, ``valid`` the held-out examples or the
     published development set (``data.select``), ``test`` the published development set, which is
     scored. ``tokenizer`` is the initial model's; without one the recipe's is trained on the
-    training part. ``trains``: words that its rules change are reported.
+    training part. With ``trains``, a note reports the words that the tokenizer's rules change.
 
     Raises DataError where files are missing or malformed.
     """
@@ -447,20 +450,20 @@ def prepare_tasks(
     has_others = any(len(one.encoded) for one in train)
     for one in train:
         labels = set(one.encoded.labels.tolist())
-        # As text WSC is learned from the rows that are true alone, as published.
+        # In text to text, WSC is learned only from the rows labelled true, as published.
         has_labels = one.task.kind in ("classes", "number") and objective.format != "text"
         if has_labels and len(labels) == 1:
             [only] = labels
             name = one.task.labels[int(only)] if one.task.kind == "classes" else f"{only:g}"
             raise DataError(
-                f"{one.task.title}: all {count(len(one.encoded), 'row')} to train on are {name}: "
-                "there is nothing to learn"
+                f"{one.task.title}: all {count(len(one.encoded), 'row')} to train on have the "
+                f"label {name}: add rows with another label"
             )
         is_answered_alone = objective.format == "text" and not wording_of(one.task).learns
         if len(one.encoded) or (has_others and is_answered_alone):
             continue
         raise DataError(
-            f"nothing of {one.task.title} is left to train on in objective.format = "
+            f"{one.task.title} has no examples to train on in objective.format = "
             f"{objective.format}: leave {one.task.name} out of data.tasks"
         )
     splits = [
@@ -478,7 +481,7 @@ def prepare_tasks(
 def task_split(
     name: str, parts: Sequence[TaskPart], tokenizer: Tokenizer, objective: SupervisedObjective
 ) -> TaskSplit:
-    """Join the examples of tasks in a split."""
+    """Join the examples of several tasks into a split."""
     encoded = joined([part.encoded for part in parts])
     starts = encoded.text_starts[encoded.row_starts[encoded.example_starts[:-1]]]
     keys: list[Any] = [[part.task.name, part.published] for part in parts]
@@ -520,9 +523,9 @@ def _part(
     windows = None
     if task.kind == "span" and format_ == "pair":
         windows = WindowRule(config.context, objective.doc_stride)
-    # All others are written alike for training and for use.
+    # Other formats are the same in training and in scoring.
     trains = trains and (format_ == "text" or windows is not None)
-    # Of few that are asked for no others are encoded; else all, for every division of them.
+    # With data.train_examples only the chosen examples are encoded; else all, for any division.
     few = None if config.train_examples is None else chosen.examples
     places = None if few is None else np.flatnonzero(few)
     identity = [*files.identity(split), *([] if windows is None else windows)]
@@ -535,7 +538,7 @@ def _part(
         examples = files.read(split).examples
         if places is not None:
             examples = [examples[index] for index in places]
-        with stage(f"turning {task.title}, {split}, into tokens"):
+        with stage(f"tokenizing {task.title}, {split}"):
             encoded = encode_examples(
                 task, examples, tokenizer, format_, trains=trains, windows=windows
             )
@@ -567,9 +570,10 @@ def _part(
 def _note_table(
     files: TaskFiles, division: TaskDivision, tokenizer: Tokenizer, *, trains: bool
 ) -> None:
-    """Note the text of a table that a tokenizer loses, and how it reads marks of special tokens.
+    """Report, by notes, a table's text that a tokenizer loses, and its reading of special tokens.
 
-    Of rows that are learned from, also their classes, and rows of other parts that are among them.
+    With ``trains``, also report the classes of the training rows, and rows of other splits with the
+    texts of training rows.
     """
     title, kind, labels = files.task.title, files.task.kind, files.task.labels
     split, chosen = division.trained
@@ -581,7 +585,7 @@ def _note_table(
         counts = Counter(example.label for example in learned)
         listed = [f"{labels[n]} {counts[n]:,}" for n in range(min(len(labels), _SHOWN_CLASSES))]
         more = f" and {len(labels) - len(listed):,} more" if len(labels) > len(listed) else ""
-        note(f"{title}: {len(labels):,} classes, by rows to train on: {', '.join(listed)}{more}")
+        note(f"{title}: {len(labels):,} classes, with training rows: {', '.join(listed)}{more}")
     if trains:
         texts = {example.texts for example in learned}
         for other in dict.fromkeys(part.split for part in (*division.selecting, *division.scored)):
@@ -589,8 +593,8 @@ def _note_table(
             n_there = sum(example.texts in texts for example in rows)
             if n_there:
                 note(
-                    f"{title}, {other}: {n_there:,} of {count(len(rows), 'row')} have the texts of "
-                    "rows that are trained on: its score is too good by that"
+                    f"{title}, {other}: {n_there:,} of {count(len(rows), 'row')} have the same "
+                    "texts as training rows, which inflates the score"
                 )
     has_answers = kind == "text"
     note_losses("the table", texts_of(some, has_answers=has_answers), tokenizer, trains=trains)
@@ -598,7 +602,7 @@ def _note_table(
 
 
 def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trains: bool) -> bool:
-    """Note how marks of special tokens in texts are read; return whether there are any."""
+    """Report, by a note, the reading of special tokens in texts; return whether there are any."""
     if (pattern := marks_pattern(tokenizer.marks)) is None:
         return False
     marks = Counter(mark.decode() for text in texts for mark in pattern.findall(text))
@@ -608,7 +612,7 @@ def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trai
 
 
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:
-    """Return the texts of examples, a line each: fields, choices, and answers if read."""
+    """Return the texts of examples, a line each: fields, choices and, if requested, answers."""
     texts = []
     for example in examples:
         texts += [*example.fields.values(), *example.choices]

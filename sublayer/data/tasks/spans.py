@@ -1,4 +1,4 @@
-"""Answers in a passage: tokens with their places, windows, and the scores of spans.
+"""Answers in a passage: positions of tokens, windows, and scores of spans.
 
 Source of windows: BERT's and ALBERT's preparation of SQuAD; of scores: ALBERT's ``squad_utils.py``.
 """
@@ -20,7 +20,7 @@ from sublayer.files.arrays import Floats, Ints, TokenIds
 from sublayer.tasks.task import Answer
 
 _ANYTHING = "\uffff"
-"""Stands in the pieces for a token whose text is not known; no character of a text folds to it."""
+"""Placeholder for a token of unknown text; no character of a text folds to it."""
 _LACKING = "\ufffd"
 _PROBE = 16
 _AGREEING = 4
@@ -32,16 +32,16 @@ _QUOTES = {
 }
 
 _texts: WeakKeyDictionary[Tokenizer, dict[int, str]] = WeakKeyDictionary()
-"""Of each tokenizer the folded texts of ids, as far as they were met."""
+"""Folded texts of the ids met so far, by tokenizer."""
 
 
 def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
-    """Return starts and ends of tokens in a text, ``[T]`` both, in characters.
+    """Return the starts and ends of tokens in a text, in characters, ``[T]`` each.
 
-    Text and pieces are compared character by character, without capitals, accents, whitespace,
-    marks of width and kinds of quotes, so that they are mostly equal. A token of which no character
-    is found, as none is of the unknown one, stands for what lies between its neighbours; of several
-    each for a word of that, or a character, where there are as many.
+    Text and pieces are compared character by character, regardless of case, accents, whitespace,
+    full width and kinds of quotes, so that they are mostly equal. A token without a match, such as
+    the unknown token, covers the text between its neighbours. Several such tokens in a row cover
+    its words, or its characters, if there are as many.
     """
     texts = _texts.setdefault(tokenizer, {})
     for id_ in set(ids.tolist()) - texts.keys():
@@ -52,9 +52,9 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
         if _LACKING not in piece:
             texts[id_] = "".join(map(_fold, piece))
     pieces = [texts[id_] for id_ in ids.tolist()]
-    owners = np.repeat(np.arange(len(ids)), list(map(len, pieces)))  # the token of each character
+    owners = np.repeat(np.arange(len(ids)), list(map(len, pieces)))  # token of each character
     folded = list(map(_fold, text))
-    places = np.repeat(np.arange(len(text)), list(map(len, folded)))  # and its place in the text
+    places = np.repeat(np.arange(len(text)), list(map(len, folded)))  # and its position in the text
     pairs = np.array(list(_matches("".join(pieces), "".join(folded))), dtype=np.int64)
     in_pieces, in_text = pairs.reshape(-1, 2).T
     tokens, at = owners[in_pieces], places[in_text]
@@ -69,8 +69,8 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
     starts = np.where(is_found, starts, np.minimum(ends_before, starts_behind))
     ends = np.where(is_found, ends, np.maximum(ends_before, starts_behind))
     is_unknown = np.array([piece == _ANYTHING for piece in pieces], dtype=np.bool_)
-    # The unknown tokens of a run are the words between its neighbours, or their characters, where
-    # there are as many.
+    # Unknown tokens in a row are the words between their neighbours, or the characters, if there
+    # are as many.
     bounds = np.flatnonzero(np.diff(np.concatenate(([True], is_found, [True]))))
     for first, stop in bounds.reshape(-1, 2).tolist():
         unknown = first + np.flatnonzero(is_unknown[first:stop])
@@ -81,7 +81,7 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
             spans = [match.span() for match in re.compile(pattern).finditer(text, start, end)]
             if len(spans) == len(unknown):
                 starts[unknown], ends[unknown] = np.array(spans).T
-                # A space mark has no characters, and is placed at the next token.
+                # A space token has no characters, and is placed at the next token.
                 behind = np.searchsorted(unknown, np.arange(first, stop))
                 edges = np.append(starts[unknown], end)[behind]
                 is_space = ~is_unknown[first:stop]
@@ -102,7 +102,7 @@ def _fold(character: str) -> str:
 
 
 def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
-    # Pairs of places with equal characters, both ascending.
+    # Pairs of positions with equal characters, both ascending.
     i = j = 0
     while i < len(pieces) and j < len(text):
         if pieces[i] == text[j]:
@@ -112,11 +112,11 @@ def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
             while i < len(pieces) and pieces[i] == _ANYTHING:
                 i += 1
             following = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
-            # It covers at least one character, or none where that does not fit.
+            # The placeholder covers at least one character, or none if that does not fit.
             places = [text.find(following, start) for start in (j + 1, j)] if following else []
             j = next((place for place in places if place >= 0), j)
         else:
-            # The nearest places at which both go on alike.
+            # The nearest positions from which both agree.
             skips = (
                 (n, skipped - n) for skipped in range(1, _SKIPPED + 1) for n in range(skipped + 1)
             )
@@ -131,17 +131,18 @@ def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 class PlacedTokens(NamedTuple):
-    """A text's tokens ``[T]`` and their places."""
+    """Tokens of a text ``[T]``, and their positions in it."""
 
     ids: TokenIds
     starts: Ints
-    """Start of each, in characters."""
+    """Start of each token, in characters."""
     ends: Ints
-    """End of each, behind its last character; a character shared by several tokens is in each."""
+    """End of each token, after its last character; a character of several tokens is in each."""
 
     def covering(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the first and last token that overlap characters ``start`` to ``end - 1``, or
-        None.
+        """Return the first and last token that overlap characters ``start`` to ``end - 1``.
+
+        None if there is no such token.
         """
         touched = np.flatnonzero((self.starts < end) & (self.ends > start))
         if not len(touched):
@@ -156,7 +157,7 @@ class PlacedTokens(NamedTuple):
         return slice(start, start + len(piece.strip()))
 
     def gold_tokens(self, passage: str, answers: Sequence[Answer]) -> tuple[int, int] | None:
-        """Return the first and the last token of the first gold answer; None where there is none.
+        """Return the first and the last token of the first gold answer; None if there is none.
 
         An answer without a position is taken at its first occurrence. Tokens that it covers in part
         are included.
@@ -171,19 +172,19 @@ class PlacedTokens(NamedTuple):
 
 
 def encode_with_offsets(tokenizer: Tokenizer, text: str) -> PlacedTokens:
-    """Encode a text as the tokenizer does, and place each token in it.
+    """Encode a text, with the position of each token in it.
 
-    Places are exact where the tokenizer keeps every byte, has an id for each character, or is one
-    of the ``tokenizers`` library, which knows them. For others, which lower letters, strip accents
-    and whitespace or rewrite punctuation first, pieces are aligned with the text. Half of a
-    character that UTF-16 writes in two is encoded as ``?``.
+    Positions are exact if the tokenizer keeps every byte, has an id for each character, or is one
+    of the ``tokenizers`` library, which returns them. For others, which lowercase letters, strip
+    accents and whitespace or rewrite punctuation first, pieces are aligned with the text. Half of a
+    surrogate pair is encoded as ``?``.
     """
     data = text.encode("utf-8", "replace")
     ids = tokenizer.encode(data)
     if tokenizer.is_lossless:
         byte_ends = np.cumsum(tokenizer.token_bytes[ids])
         byte_starts = byte_ends - tokenizer.token_bytes[ids]
-        # The character of each byte; all but a continuation byte, 10xxxxxx, begin one.
+        # Character of each byte; every byte but a continuation byte, 10xxxxxx, begins one.
         characters = np.cumsum(np.frombuffer(data, dtype=np.uint8) & 0xC0 != 0x80) - 1
         return PlacedTokens(ids, characters[byte_starts], characters[byte_ends - 1] + 1)
     if isinstance(tokenizer, CharacterTokenizer):
@@ -200,14 +201,16 @@ STRIDE = 128
 
 
 def cut_windows(n_tokens: int, room: int, stride: int = STRIDE) -> tuple[range, ...]:
-    """Cut a passage of ``n_tokens`` into windows of at most ``room``, each ``stride`` behind the
-    one before; the last ends with the passage. An empty passage has an empty one.
+    """Cut a passage of ``n_tokens`` into windows of at most ``room``, which begin every ``stride``.
+
+    The last window ends with the passage. An empty passage has one empty window.
 
     Raises ConfigError where there is no room.
     """
     if room < 1:
         raise ConfigError(
-            "the model's context has no room for a passage behind its question: give a longer one"
+            "the model's context has no room for a passage after its question: give a longer "
+            "data.context"
         )
     windows = [range(min(room, n_tokens))]
     while windows[-1].stop < n_tokens:
@@ -219,8 +222,8 @@ def cut_windows(n_tokens: int, room: int, stride: int = STRIDE) -> tuple[range, 
 def best_windows(windows: Sequence[range]) -> Ints:
     """Return the number of the window that scores each token of the passage, ``[N]``.
 
-    The window of maximum context on the shorter side, plus 0.01 per token of the window; the first
-    of equals.
+    It is the window with maximum context on the token's shorter side, plus 0.01 per token of the
+    window; the first of several equal ones.
     """
     n_tokens = windows[-1].stop
     best = np.zeros(n_tokens, dtype=np.int64)
@@ -236,8 +239,10 @@ def best_windows(windows: Sequence[range]) -> Ints:
 
 
 def gold_places(window: range, gold: tuple[int, int] | None, offset: int) -> tuple[int, int]:
-    """Return where the answer begins and ends in a window's row, whose passage begins at
-    ``offset``; 0 and 0, which is [CLS], where the window has not all of it.
+    """Return the columns of the answer's first and last token in a window's row.
+
+    The passage begins at column ``offset``. Both are 0, the column of [CLS], if the window lacks a
+    part of the answer.
     """
     if gold is None or gold[0] < window.start or gold[1] >= window.stop:
         return 0, 0
@@ -246,38 +251,38 @@ def gold_places(window: range, gold: tuple[int, int] | None, offset: int) -> tup
 
 
 N_BEST = 20
-"""Best starts and best ends that form candidates where they are independent; answers kept."""
+"""Number of best starts, of best ends where independent of the start, and of answers kept."""
 N_BEST_JOINT = 5
-"""Starts, and ends of each, where the end depends on the start."""
+"""Number of best starts, and of best ends for each, where the end depends on the start."""
 MOST_TOKENS = 30
 
 
 class Candidates(NamedTuple):
-    """Possible answers in one window's row, ``[C]``."""
+    """Candidate answers in one window's row, ``[C]``."""
 
     starts: Ints
-    """Columns of the row."""
+    """Columns of first tokens."""
     ends: Ints
-    """Of the last token."""
+    """Columns of last tokens."""
     scores: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An answer."""
+    """Answer in a passage."""
 
     text: str
     start: int
-    """Start of it in the passage, in characters."""
+    """Start in the passage, in characters."""
     score: float
     probability: float
-    """Among those that are listed."""
+    """Probability among the listed answers."""
 
 
 def independent_candidates(starts: Floats, ends: Floats, n_best: int = N_BEST) -> Candidates:
-    """Pair the best starts and the best ends of a row's logits, ``[T]`` both; scores are sums.
+    """Pair the best starts and the best ends of a row's logits, ``[T]`` each; scores are sums.
 
-    ``T`` is without padding, which the source lets take the place of candidates.
+    The logits exclude padding, which in the source may displace candidates.
     """
     firsts, lasts = best_starts(starts, n_best), best_starts(ends, n_best)
     scores = starts[firsts][:, None] + ends[lasts]
@@ -287,9 +292,9 @@ def independent_candidates(starts: Floats, ends: Floats, n_best: int = N_BEST) -
 def joint_candidates(
     starts: Floats, columns: Ints, ends: Floats, n_ends: int = N_BEST_JOINT
 ) -> Candidates:
-    """Pair starts, by their ``columns`` ``[K]``, with the best ends given each.
+    """Pair starts, by their ``columns`` ``[K]``, with the best ends given each start.
 
-    Of a row's logits: ``starts`` ``[T]``, and ``ends`` ``[K, T]``. Scores are log-probabilities.
+    ``starts`` ``[T]`` and ``ends`` ``[K, T]`` are a row's logits. Scores are log-probabilities.
     """
     start_scores = _log_softmax(starts)[columns]
     end_scores = _log_softmax(ends)
@@ -308,12 +313,12 @@ def rank_spans(
     most_tokens: int = MOST_TOKENS,
     n_best: int = N_BEST,
 ) -> list[Span]:
-    """Return the ``n_best`` best valid answers of all windows, best first; empty without any.
+    """Return the ``n_best`` best valid answers of all windows, best first; empty if none is valid.
 
-    ``offset`` is the column at which the passage begins, the same in each window. An answer lies in
-    the passage, ends where it starts or later, has at most ``most_tokens``, starts in the window
-    where that token is scored, and is not of whitespace alone. Of equals, that of an earlier window
-    and the better start comes first.
+    ``offset`` is the column at which the passage begins, the same in each window. A valid answer
+    lies in the passage, does not end before its start, has at most ``most_tokens``, starts at a
+    token that its window scores (``best_windows``), and is not only whitespace. Of equal scores, an
+    earlier window comes first, then a better start.
     """
     scored_in = best_windows(windows)
     answers: list[tuple[float, int, int]] = []

@@ -1,1 +1,1 @@
-"""Text as documents: files, records, sentences, and the division into splits."""
+"""Texts as documents: files, records, sentences, and their division into splits."""

@@ -1,8 +1,8 @@
 """Documents: files, and records of JSON, CSV, Parquet, blank-line text, articles or the hub.
 
-Records are parsed and decompressed once, into a file of the cache: texts, their ends and their
-origins. A document is then a number, and reading one costs a slice. No text and no array of the
-file is held in memory.
+Records are parsed and decompressed once, into a file of the cache with their texts, the ends of
+texts and their origins. A document is then a number, and reading one costs a slice. Neither texts
+nor arrays of the file are held in memory.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ from sublayer.numbers import count
 from sublayer.tasks.records import Record, begins_with, read_parquet, read_records, whole_rows
 
 ROWS_PER_DOCUMENT = 1000
-"""Sentences per document, of a corpus published as sentences without document boundaries."""
+"""Sentences per document, for corpora published as sentences without document boundaries."""
 
 _SHOWN_FIELDS = 8
 _BLOCK_BYTES = 1 << 20
@@ -62,16 +62,18 @@ _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
 
 
 def json_records(path: Path, field: str = "text") -> Iterator[Record]:
-    """Read the objects of JSON lines, or the objects and texts of a list; blank lines are none.
+    """Read records of JSON: one object per line, blank lines skipped, or a list.
 
-    A text of a list is an object of one ``field``. Raises DataError with file and line, or member
-    from 1, where one is broken or anything else.
+    A list may also have texts, each of which is read as an object with one ``field``. Raises
+    DataError with file and line, or the member's number from 1, for anything else.
     """
     if begins_with(path, b"["):
         for number, member in enumerate(parse_json(unpacked(path), str(path), DataError), 1):
             if not isinstance(member, str | dict):
                 kind = type(member).__name__
-                raise DataError(f"{path}, member {number} is {kind}, not an object with a text")
+                raise DataError(
+                    f"{path}, member {number} is of type {kind}, not an object with a text"
+                )
             yield Record(path, number, {field: member} if isinstance(member, str) else member)
         return
     for line, data in read_lines(path):
@@ -83,17 +85,17 @@ def json_records(path: Path, field: str = "text") -> Iterator[Record]:
         except (RecursionError, ValueError) as error:
             reason = getattr(error, "msg", str(error)).removesuffix(" at")
             raise DataError(
-                f"{path}:{line} is not JSON ({reason}); one JSON object a line is read"
+                f"{path}:{line} is not JSON ({reason}): give one JSON object per line"
             ) from error
         if not isinstance(values, dict):
-            raise DataError(f"{path}:{line} is not a JSON object: give one object a line")
+            raise DataError(f"{path}:{line} is not a JSON object: give one object per line")
         yield Record(path, line, values)
 
 
 def texts_of(records: Iterable[Record], field: str) -> Iterator[RawDocument]:
     """Read the text in a field of each record, empty for null.
 
-    Raises DataError, with its place, at a record without such a text, and at a lone surrogate.
+    Raises DataError, with the record's place, where the text is missing or has a lone surrogate.
     """
     for record in records:
         values = record.values
@@ -107,36 +109,34 @@ def texts_of(records: Iterable[Record], field: str) -> Iterator[RawDocument]:
             texts = [name for name, value in values.items() if isinstance(value, str)]
             remedy = f"set data.text_field (--text-field) to {shown_fields(texts)}"
             if not texts:
-                # Where the field alone was read, nothing is known of others.
-                remedy = "" if set(values) == {field} else "none of it is a text"
+                # If only the field was read, no other fields can be suggested.
+                remedy = "" if set(values) == {field} else "no field of the record is a text"
             raise DataError(": ".join(filter(None, (record.place, problem, remedy))))
         yield record.line, encoded(text, record.place)
 
 
 def encoded(text: str | None, where: str) -> bytes:
-    """Encode a text, empty for null; raise DataError, with its place, at a lone surrogate."""
+    """Encode a text, empty for null; raise DataError, with its place, for a lone surrogate."""
     try:
         return (text or "").encode()
     except UnicodeEncodeError as error:
         half = f"{error.object[error.start]!a}"
-        raise DataError(
-            f"{where}: {half} is half a surrogate pair, which is no character"
-        ) from error
+        raise DataError(f"{where}: {half} is half of a surrogate pair, not a character") from error
 
 
 def shown_fields(names: Iterable[str]) -> str:
-    """List field names for a message, the first few of them."""
+    """List the first few field names for a message."""
     fields = list(names)
     if not fields:
-        return "a field; there are none"
+        return "the field of the text; the record has none"
     rest = ", ..." if len(fields) > _SHOWN_FIELDS else ""
     return ", ".join(fields[:_SHOWN_FIELDS]) + rest
 
 
 def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocument]:
-    """Read documents separated by blank lines, as bytes; of ``is_clean`` files the body alone.
+    """Read documents separated by blank lines, as bytes; with ``is_clean``, only of the body.
 
-    A document begins at its first line that is not blank, and has the ends of its lines.
+    A document begins with its first line that is not blank, and includes the ends of its lines.
     """
     text = file.read()
     start, stop = body_range(text) if is_clean else (0, len(text))
@@ -148,8 +148,8 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
         if n_bytes > _LONGEST_DOCUMENT:
             raise DataError(
                 f"{file.name}, document at line {number - len(lines)}: longer than "
-                f"{_LONGEST_DOCUMENT >> 20} MiB without a blank line: unset data.documents, which "
-                "reads the file as one document"
+                f"{_LONGEST_DOCUMENT >> 20} MiB without a blank line: unset data.documents, so "
+                "that the file is read as one document"
             )
         if n_bytes:
             lines.append(line)
@@ -168,7 +168,7 @@ def _lines(text: Text, start: int, stop: int) -> Iterator[bytes]:
         block = text[start : min(start + _BLOCK_BYTES, stop)]
         start += len(block)
         lines = (rest + block).splitlines(keepends=True)
-        # The last may go on: a newline belongs to the carriage return before it.
+        # The last line may continue: a newline belongs to the carriage return before it.
         is_open = start < stop and not lines[-1].endswith(b"\n") and len(rest) < _LONGEST_DOCUMENT
         rest = lines.pop() if is_open else b""
         yield from lines
@@ -179,10 +179,10 @@ def _lines(text: Text, start: int, stop: int) -> Iterator[bytes]:
 def extracted_articles(path: Path) -> Iterator[RawDocument]:
     """Read WikiExtractor's articles, ``<doc ...>`` to ``</doc>``, without their title lines.
 
-    Other published forms of Wikipedia have no title line. Raises DataError with file and line for
-    text between articles, or one without an end.
+    Other published forms of Wikipedia have no title lines. Raises DataError, with file and line,
+    for text between articles, or an article without an end.
     """
-    first = 0  # the line where the article begins; 0 between articles
+    first = 0  # first line of the article; 0 between articles
     title = b""
     lines: list[bytes] = []
     for number, line in read_lines(path):
@@ -191,8 +191,8 @@ def extracted_articles(path: Path) -> Iterator[RawDocument]:
                 first, title, lines = number, start[1] or b"", []
             elif line.strip():
                 raise DataError(
-                    f"{path}, line {number}: not within <doc ...> and </doc>, "
-                    "which WikiExtractor writes"
+                    f"{path}, line {number}: text outside <doc ...> and </doc>: give a file as "
+                    "WikiExtractor writes it"
                 )
         elif line.strip() == b"</doc>":
             text = b"".join(lines)
@@ -204,15 +204,15 @@ def extracted_articles(path: Path) -> Iterator[RawDocument]:
             lines.append(line)
     if first:
         raise DataError(
-            f"{path}, line {first}: an article begins that does not end: "
-            "fetch or extract the file again"
+            f"{path}, line {first}: an article without </doc>: fetch or extract the file again"
         )
 
 
 def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
-    """Join runs of 1,000 rows to documents of one row a line, of single spaces; the last is less.
+    """Join runs of 1,000 rows into documents, one row a line; the last document may be shorter.
 
-    A document's position is its first row; empty rows count, and have no line.
+    Whitespace within a row becomes single spaces. A document's position is its first row. Empty
+    rows count, but have no line.
     """
     rest = iter(rows)
     while run := list(islice(rest, ROWS_PER_DOCUMENT)):
@@ -225,8 +225,9 @@ def read_kind(
 ) -> Iterator[RawDocument]:
     """Read the documents of a file of a kind; records have their text in ``field``.
 
-    A kind is file, blank-line, articles, json, csv, parquet or line; of the last four " runs" joins
-    rows that are sentences. ``is_clean`` leaves out what Project Gutenberg puts around a text.
+    A kind is file, blank-line, articles, json, csv, parquet or line; for the last four, " runs"
+    after the kind joins rows that are sentences. ``is_clean`` leaves out Project Gutenberg's header
+    and licence.
     """
     path = file.path
     rows_of, _, runs = kind.partition(" ")
@@ -253,25 +254,25 @@ _NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?
 
 @dataclass(frozen=True)
 class HubSet:
-    """A split of a data set."""
+    """Split of a data set on the hub."""
 
     name: str
-    """``owner/name`` on the hub."""
+    """``owner/name`` of the data set."""
     config: str | None = None
-    """One of the data set's parts, such as a language; None: its default."""
+    """Configuration of the data set, such as a language; None: the default."""
     split: str = "train"
-    """By the data set's own names."""
+    """Name of the split in the data set."""
     revision: str | None = None
-    """A branch of its repository; None: its main one."""
+    """Branch of its repository; None: the main one."""
 
     def __str__(self) -> str:
         config = f":{self.config}" if self.config else ""
         return f"{HUB}{self.name}{config}@{self.split}"
 
     def load(self) -> Any:
-        """Fetch it, once, and return the rows as ``datasets`` gives them.
+        """Fetch the split, once, and return its rows as ``datasets`` does.
 
-        Raises DataError where that is not possible, or datasets is not installed.
+        Raises DataError where the split cannot be fetched, or datasets is not installed.
         """
         datasets = extra_module("datasets", "data sets of the hub")
         failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
@@ -288,7 +289,7 @@ class HubSet:
             ) from error
 
     def records(self, field: str = "") -> Iterator[Record]:
-        """Read the rows, of one field where there is such; raise DataError as ``load`` does."""
+        """Read the rows, only ``field`` of them if they have it; raise DataError as ``load``."""
         data_set = self.load()
         if field in data_set.column_names:
             data_set = data_set.select_columns([field])
@@ -313,9 +314,9 @@ class HubSet:
 
 
 def parse_hub(entry: str) -> HubSet:
-    """Parse ``hub:owner/name`` or ``hub:owner/name:config@split``; raise DataError otherwise.
+    """Parse ``hub:owner/name:config@split``; raise DataError for anything else.
 
-    Either of config and split may be left out; the split is then ``train``.
+    The config and the split may be left out; the split is then ``train``.
     """
     match = _NAME.fullmatch(entry)
     if match is None:
@@ -331,15 +332,15 @@ _NUMBER_BYTES = 8
 
 Item = TypeVar("Item")
 Origin = tuple[str, Callable[[], Iterator[RawDocument]]]
-"""A source of documents: its name in messages, and their reader."""
+"""Source of documents: its name in messages, and their reader."""
 
 
 class LazySequence(Sequence[Item]):
-    """A sequence of items created on access."""
+    """Sequence of items that are created on access."""
 
     @abstractmethod
     def item(self, number: int) -> Item:
-        """Make an item, by its number from 0."""
+        """Create an item, by its number from 0."""
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -355,12 +356,12 @@ class LazySequence(Sequence[Item]):
 class Records(LazySequence["PackedDocument"]):
     """Documents of a packed file, created on access.
 
-    ``names`` are the files that they come from, in order. ``n_empty`` counts the documents without
-    text, which are left out. ``stops`` ``[N]`` are the ends of their texts, which follow each
-    other; ``digests`` ``[N, 32]`` their SHA-256.
+    ``names`` are the files of their origin, in order. ``n_empty`` counts the documents without
+    text, which are left out. ``stops`` ``[N]`` are the ends of texts, which are concatenated;
+    ``digests`` ``[N, 32]`` are their SHA-256.
 
-    Raises OSError, ValueError or KeyError where there is no such file or it is damaged; of more
-    than 256 MiB of arrays the size alone is checked, and texts never are.
+    Raises OSError, ValueError or KeyError where the file is missing or damaged. Of arrays larger
+    than 256 MiB only the size is checked, and texts are not checked at all.
     """
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
@@ -370,7 +371,7 @@ class Records(LazySequence["PackedDocument"]):
         self.n_empty: int = meta["n_empty"]
         self.identity: list[Any] = ["records", meta["sha256"]]
         if len(self._bounds) != len(names):
-            raise ValueError("it is of other files")
+            raise ValueError("the documents are of other files")
         n: int = meta["n_documents"]
         counts = (n, n, n * _DIGEST_BYTES // _NUMBER_BYTES)
         self.text = FileText(path, 0, meta["n_bytes"])
@@ -380,7 +381,7 @@ class Records(LazySequence["PackedDocument"]):
         self.digests = digests.view(np.uint8).reshape(n, _DIGEST_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by path: a receiving process opens the file once."""
+        """Pickle by path, so that a receiving process opens the file once."""
         return _reopened, self._opened
 
     def __len__(self) -> int:
@@ -404,40 +405,40 @@ def _reopened(path: Path, names: Sequence[str]) -> Records:
 
 @dataclass(frozen=True)
 class PackedDocument:
-    """A document of a packed file."""
+    """Document of a packed file."""
 
     records: Records
     index: int
 
     @property
     def name(self) -> str:
-        """Its file and line."""
+        """File and line of the document."""
         return self.records.name(self.index)
 
     @property
     def n_bytes(self) -> int:
-        """Size of its text."""
+        """Size of the document's text."""
         start, stop = self._place
         return stop - start
 
     @property
     def _place(self) -> tuple[int, int]:
-        # A document begins where the one before it ends.
+        # A document begins where the previous one ends.
         stops = self.records.stops
         return int(stops[self.index - 1]) if self.index else 0, int(stops[self.index])
 
     def read(self) -> bytes:
-        """Return its text."""
+        """Return the document's text."""
         start, stop = self._place
         return self.records.text[start:stop]
 
     def digest(self) -> str:
-        """SHA-256 of its text."""
+        """SHA-256 of the document's text."""
         return bytes(self.records.digests[self.index]).hex()
 
 
 Document = FileDocument | MemoryDocument | PackedDocument
-"""A piece of text that is never on both sides of a split unless it is the only one."""
+"""Text that is never divided between splits, unless it is the only one."""
 
 
 def content_keys(documents: Sequence[Document]) -> NDArray[np.uint64]:
@@ -467,13 +468,13 @@ def identity_of(documents: Sequence[Document]) -> list[Any]:
 def open_pack(
     path: Path, origins: Sequence[Origin], *, is_distinct: bool = False, keeps_blank: bool = False
 ) -> Records:
-    """Open the packed documents of ``origins``; create them where missing.
+    """Open the packed documents of ``origins``; create the pack if it is missing or damaged.
 
-    A damaged pack is created again; of several processes one writes, the others wait.
-    ``is_distinct`` keeps the first of equal documents. Documents without text are dropped, counted
-    and reported on standard error, unless ``keeps_blank``.
+    Of several processes one writes, and the others wait. ``is_distinct`` keeps the first of equal
+    documents. Documents without text are dropped, counted and reported on standard error, unless
+    ``keeps_blank``.
 
-    Raises DataError where one cannot be read or the disk is full.
+    Raises DataError where a document cannot be read or the disk is full.
     """
     names = [name for name, _ in origins]
     others = f" and {count(len(names) - 1, 'other')}" if len(names) > 1 else ""
@@ -492,7 +493,7 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_bl
     """Write concatenated texts, then stops, lines and digests, buffered in files."""
     n_documents = n_empty = 0
     bounds = []
-    # The documents' digests identify their texts.
+    # Texts are identified by their documents' digests.
     identity = hashlib.sha256()
     seen: set[bytes] = set()
     with replacing(path) as file, ExitStack() as stack:
@@ -542,13 +543,13 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_bl
 
 
 VERSION = 1
-"""Changes whenever equal files would give other documents."""
+"""Version of the reading: increased whenever equal files would give other documents."""
 
 _SUFFIXES: dict[DocumentRule | None, tuple[str, ...]] = {
     "json": (".json", ".jsonl", ".ndjson", PARQUET),
     "csv": (".csv", ".tsv"),
 }
-"""Of the files of a folder that a rule reads."""
+"""Suffixes of the files of a folder that a rule reads."""
 
 
 @dataclass(frozen=True)
@@ -556,37 +557,38 @@ class Reading:
     """Settings of a reader: ``data.documents``, ``data.text_field``, and whether to clean."""
 
     rule: DocumentRule | None = None
-    """None: each file is one, but for those whose kind says otherwise."""
+    """Rule of documents; None: a file, or a row of a Parquet file or of a data set of the hub."""
     text_field: str = "text"
-    """The field or column of records that holds their text."""
+    """Field or column of records that holds their text."""
     is_clean: bool = False
-    """True where a Project Gutenberg header and licence are left out before documents are divided.
-    """
+    """Whether a Project Gutenberg header and licence are left out before documents are divided."""
 
     @property
     def has_parquet(self) -> bool:
-        """True where Parquet files are read by their rows."""
+        """Return whether Parquet files are read by their rows."""
         return self.rule in (None, "json")
 
 
 AS_FILES = Reading()
-"""The defaults of a recipe."""
+"""Defaults of a recipe."""
 
 
 def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequence[Document]:
     """Find the documents that an entry of ``data.path`` names, by ``data.documents``.
 
-    Unset, each file is one, and each row of Parquet files, known by their suffix, and of data sets
-    of the hub. Of a folder, ``json`` reads the files with a suffix of JSON or Parquet, ``csv``
-    those with one of CSV or TSV.
+    If unset, a document is a file, or a row of a Parquet file, known by its suffix, or of a data
+    set of the hub. Of a folder, ``json`` reads the files with a suffix of JSON or Parquet, ``csv``
+    those with a suffix of CSV or TSV.
 
-    Raises DataError where there are none, ConfigError for a rule that contradicts rows of the hub.
+    Raises DataError where there are no documents, ConfigError for a rule that contradicts the rows
+    of a data set.
     """
     rule = reading.rule
     if entry.startswith(HUB):
         if rule in ("file", "blank-line"):
             raise ConfigError(
-                f"data.documents = {rule} contradicts {entry}: each row of it is a document"
+                f"data.documents = {rule} contradicts {entry}, of which each row is a document: "
+                "unset it"
             )
         return parse_hub(entry).documents(cache, reading)
     files = read_path(entry, cache, has_parquet=reading.has_parquet)
@@ -594,8 +596,8 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
         files = tuple(file for file in files if suffix_of(file.path) in _SUFFIXES[rule])
         if not files:
             raise DataError(
-                f"{entry} has no files that end in {', '.join(_SUFFIXES[rule])}: name others, or "
-                "unset data.documents"
+                f"{entry} has no files with the suffix {', '.join(_SUFFIXES[rule])}: name other "
+                "files, or unset data.documents"
             )
     kinds = [
         "parquet" if reading.has_parquet and is_parquet(file.path) else rule or "file"
@@ -607,7 +609,7 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
 def read_files(
     name: str, files: Sequence[FileDocument], kinds: Sequence[str], cache: Path, reading: Reading
 ) -> Sequence[Document]:
-    """Return the documents of files of the kinds of ``read_kind``; raise DataError without any."""
+    """Return the documents of files by their kinds (``read_kind``); raise DataError if none."""
     if all(kind == "file" for kind in kinds):
         return tuple(files)
     origins: list[Origin] = []
@@ -620,7 +622,7 @@ def read_files(
 
 
 def sniffed_kind(path: Path) -> str:
-    """Return, by its suffix or first line, a published file's kind of ``read_kind``."""
+    """Return the kind (``read_kind``) of a published file, by its suffix or first line."""
     if is_parquet(path):
         return "parquet"
     first = next((line.lstrip() for _, line in read_lines(path) if line.strip()), b"")
@@ -632,12 +634,12 @@ def sniffed_kind(path: Path) -> str:
 def cache_documents(
     name: str, origins: Sequence[Origin], cache: Path, *identity: object, is_distinct: bool = False
 ) -> Records:
-    """Read the documents of ``origins`` once, cached by ``identity``; raise DataError without any.
+    """Read the documents of ``origins`` once, cached by ``identity``; raise DataError if none.
 
-    ``is_distinct`` leaves out those that are equal to an earlier one.
+    ``is_distinct`` leaves out documents that are equal to an earlier one.
     """
     path = cache / "documents" / content_key(VERSION, *identity)
     records = open_pack(path, origins, is_distinct=is_distinct)
     if not records:
-        raise DataError(f"{name} has no document with text: name another")
+        raise DataError(f"{name} has no document with text: name another text")
     return records

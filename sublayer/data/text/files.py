@@ -1,4 +1,4 @@
-"""Local text: files, plain or compressed, folders and globs, as documents of bytes."""
+"""Local texts as documents of bytes: files, plain or compressed, folders and globs."""
 
 import codecs
 import glob
@@ -33,24 +33,24 @@ from sublayer.numbers import count
 from sublayer.tasks.records import WEB_PAGE, read_records
 
 Text = bytes | FileText
-"""Raw bytes, of a file without a copy in memory."""
+"""Raw bytes; a file's are not copied into memory."""
 RawDocument = tuple[int, Text]
-"""A document as it is read: the line or row where it begins, from 1, and its text."""
+"""Document as read: its first line or row, from 1, and its text."""
 Row = TypeVar("Row")
 
 PARQUET = ".parquet"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _SMALL_BYTES = 4 << 20
-"""A compressed file that becomes no more is unpacked in memory each time."""
+"""Unpacked size up to which a compressed file is unpacked in memory each time."""
 _LARGE_PACKED_BYTES = 1 << 20
-"""Size from which findings in a compressed file are remembered, as unpacking takes long."""
+"""Size from which findings in a compressed file are cached, as unpacking takes long."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
-"""Suffixes of word processors and readers, whose files other programs save as text."""
+"""Suffixes of documents, which other programs convert to text."""
 _ARCHIVES = (".7z", PARQUET, ".rar", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _SNIFFED_BYTES = 8000
-"""As many as git reads to tell text from binary files."""
+"""Number of bytes read to tell text from binary files, as in git."""
 _READ_BYTES = 1 << 16
 _EMPTY = "is empty"
 _OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
@@ -58,7 +58,7 @@ _OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
 
 @dataclass(frozen=True)
 class MemoryDocument:
-    """A text that is in memory already."""
+    """Text that is already in memory."""
 
     name: str
     text: bytes
@@ -79,21 +79,21 @@ class MemoryDocument:
 
 @dataclass(frozen=True)
 class FileDocument:
-    """A file, decompressed by its suffix; its bytes are the text, a byte-order mark included."""
+    """File, decompressed by its suffix; its bytes are the text, a byte-order mark included."""
 
     path: Path
     cache: Path
-    """The folder where the digests of large files are kept."""
+    """Folder in which the digests of large files are cached."""
 
     @property
     def name(self) -> str:
-        """The file's path."""
+        """Path of the file."""
         return str(self.path)
 
     def read(self) -> Text:
-        """Return the file's text; raise DataError if it is empty, binary, cut or unreadable.
+        """Return the file's text; raise DataError if it is empty, binary, truncated or unreadable.
 
-        A compressed file that becomes more than 4 MiB is unpacked into the cache, once.
+        A compressed file of more than 4 MiB of text is unpacked into the cache, once.
         """
         if not self.n_bytes:
             raise DataError(f"{self.path} is empty: name a file with text")
@@ -106,15 +106,15 @@ class FileDocument:
 
     @cached_property
     def n_bytes(self) -> int:
-        """Size of the text, unpacked and looked through once; raise DataError if it is no text."""
+        """Size of the unpacked text, which is checked once; raise DataError if it is not text."""
         with self._reading():
             text = self._open()
             check_no_pointer(self.path, text[:64])
             at = text.find(b"\0")
         if at >= 0:
             raise DataError(
-                f"{self.path}: byte {at:,} is zero, which no text has. Remove such bytes, as in "
-                f"`tr -d '\\000' < {self.path.name} > clean-{self.path.name}`"
+                f"{self.path}: byte {at:,} is zero, but a text has no zero bytes: remove them, as "
+                f"in `tr -d '\\000' < {self.path.name} > clean-{self.path.name}`"
             )
         return len(text)
 
@@ -127,7 +127,7 @@ class FileDocument:
 
     @cached_property
     def _digested(self) -> tuple[str, tuple[int, int]]:
-        """The file's digest, and the version that it was computed of."""
+        """Digest of the file, and the version (size and time) for which it was computed."""
         with self._reading():
             version = self._version()
             return file_digest(self.path, self.cache), version
@@ -157,7 +157,7 @@ class FileDocument:
 def read_unchanged(
     files: Sequence[FileDocument], read: Callable[[], Iterator[Row]]
 ) -> Iterator[Row]:
-    """Read files' content; raise DataError if one changed since its digest was computed."""
+    """Read the content of files; raise DataError if one changed since its digest was computed."""
     yield from read()
     for file in files:
         file.check_unchanged()
@@ -170,7 +170,7 @@ def check_there(entry: str) -> None:
         return
     if _URL.match(entry):
         raise DataError(
-            f"{entry} is an address, and only files are read: download it, as in `curl "
+            f"{entry} is a URL, but only files are read: download it, as in `curl "
             f"-LO {entry}`, and name the file"
         )
     here = "" if path.is_absolute() else f", in {Path.cwd()}"
@@ -180,11 +180,11 @@ def check_there(entry: str) -> None:
 
 
 def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[FileDocument, ...]:
-    """Find the documents of a path: a file, or those of a folder or a glob in order of paths.
+    """Find the documents of a path: a file, or the files of a folder or a glob, sorted by path.
 
-    Of a folder, every file below it that is text (no zero byte near its start, as git decides), is
-    not empty and is not hidden. ``~`` is the home folder; a relative path starts from the working
-    directory. ``has_parquet``: Parquet files are documents, too.
+    Of a folder these are all files below it that are text (no zero byte near the start, as git
+    decides), not empty and not hidden. ``~`` is the home folder; a relative path starts from the
+    working directory. With ``has_parquet`` Parquet files are documents, too.
 
     Raises DataError where there is no such file, or no text in it.
     """
@@ -196,24 +196,23 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
         refusals = [f"{file} {why}" for file, why in files if why and not path.is_dir()]
         if refusals:
             raise DataError(refusals[0])
-    except OSError as error:  # one that goes away meanwhile, or a name that no system takes
+    except OSError as error:  # a file that disappears meanwhile, or an invalid name
         raise DataError(
             f"cannot read {error.filename or entry}: {error.strerror or error}"
         ) from error
     documents = tuple(FileDocument(file, cache) for file, why in files if not why)
     if not documents:
         raise DataError(
-            f"{entry} has no text: name a folder or a glob with text files, plain or packed"
+            f"{entry} has no text: name a folder or a glob with text files, plain or compressed"
             f" ({', '.join(PACKED)})"
         )
     return documents
 
 
 def _find_files(path: Path, has_parquet: bool) -> list[tuple[Path, str]]:
-    """List the files of a path, a folder or a glob, each with why it is not read, if so.
+    """List the files of a path, a folder or a glob, each with the reason why it is not read, if so.
 
-    They are in order of their names; hidden ones below a folder are left out. A path that exists is
-    no glob.
+    They are sorted by name, without hidden files below a folder. A path that exists is not a glob.
     """
     if path.is_dir():
         below = {file.relative_to(path): file for file in path.rglob("*") if file.is_file()}
@@ -241,29 +240,29 @@ def is_parquet(path: Path) -> bool:
 
 
 def check_text(path: Path, *, has_parquet: bool = False) -> None:
-    """Raise DataError, with what to do, for a file that is not text in UTF-8 by name or content.
+    """Raise DataError, with a remedy, for a file that is not text in UTF-8, by name or content.
 
-    Compressed files are judged by their content.
+    Of a compressed file the unpacked content decides.
     """
     if refusal := _refusal(path, has_parquet):
         raise DataError(f"{path} {refusal}")
 
 
 def _refusal(path: Path, has_parquet: bool, *, is_named: bool = True) -> str:
-    """Return why a file is not read as text; empty where it is.
+    """Return the reason why a file is not read as text; empty if it is.
 
-    Compressed files not named by the user are not opened.
+    Compressed files that the user did not name are not opened.
     """
     suffix = path.suffix.lower()
     if not path.is_file():
-        return "is no file and no folder: write what it gives into a file"
+        return "is neither a file nor a folder: write its content to a file"
     if has_parquet and suffix == PARQUET:
         return ""
     if suffix in _DOCUMENTS:
         converted = ", as `pdftotext` does" if suffix == ".pdf" else ""
         return f"is a document ({suffix}), not plain text: convert it to text first{converted}"
     if suffix in _ARCHIVES or is_tar(path):
-        return f"is packed, not text: unpack it first ({', '.join(PACKED)} are read as they are)"
+        return f"is an archive, not text: unpack it first ({', '.join(PACKED)} are read directly)"
     start = b"" if suffix in PACKED and not is_named else read_start(path, _SNIFFED_BYTES)
     if encoding := wide_encoding(start):
         return (
@@ -272,16 +271,16 @@ def _refusal(path: Path, has_parquet: bool, *, is_named: bool = True) -> str:
         )
     if (at := start.find(b"\0")) >= 0:
         return (
-            f"is a binary file, not text: its byte {at:,} is zero. Name a file of text; the name "
-            f"of a compressed one ends in {', '.join(PACKED)}"
+            f"is a binary file, not text: its byte {at:,} is zero. Name a text file; the suffix "
+            f"of a compressed one must be {', '.join(PACKED)}"
         )
     return ""
 
 
 def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
-    """Return the files of a folder that are not read: binary ones, archives and empty ones.
+    """Return the files of a folder that are not read: binary files, archives and empty files.
 
-    Hidden ones are not listed. Anything but a folder has none.
+    Hidden files are not listed. The list is empty if the entry is not a folder.
     """
     folder = expanded(entry)
     if not folder.is_dir():
@@ -290,10 +289,10 @@ def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
 
 
 def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False) -> list[str]:
-    """Note which files of a path, a folder or a glob are not UTF-8, and the first with records.
+    """Describe files of a path, a folder or a glob: those not UTF-8, and the first of records.
 
-    Parquet is no text. ``as_options`` names settings as options of commands. Raises DataError where
-    one cannot be read.
+    Parquet files are left out. ``as_options`` names settings as options of commands. Raises
+    DataError where a file cannot be read.
     """
     texts = [path for path, why in _find_files(expanded(entry), has_parquet=False) if not why]
     notes = [describe_encoding(texts)]
@@ -304,9 +303,9 @@ def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False)
 
 
 def describe_encoding(paths: Sequence[Path]) -> str | None:
-    """Note that files are not UTF-8, and the place in the first; None where all are.
+    """Describe the files that are not UTF-8, with the place in the first; None if there are none.
 
-    Raises DataError where one cannot be read.
+    Raises DataError where a file cannot be read.
     """
     cache = cache_folder()
     bad = {}
@@ -319,13 +318,13 @@ def describe_encoding(paths: Sequence[Path]) -> str | None:
     path, (offset, byte) = next(iter(bad.items()))
     files = f"{path} is" if len(bad) == 1 else f"{count(len(bad), 'file')}, first {path}, are"
     return (
-        f"{files} not UTF-8: byte {offset:,} is 0x{byte:02x}. Bytes are read as they are; if "
-        f"it is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
+        f"{files} not UTF-8: byte {offset:,} is 0x{byte:02x}. Bytes are read unchanged; if the "
+        f"file is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
     )
 
 
 def _first_bad_byte(path: Path) -> tuple[int, int] | None:
-    """Return position and value of a file's first invalid UTF-8 byte, decompressed, or None."""
+    """Return the position and value of the first byte that is not UTF-8, decompressed, or None."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     n_read = 0
     for block in chain(read_blocks(path), [b""]):
@@ -340,13 +339,14 @@ def _first_bad_byte(path: Path) -> tuple[int, int] | None:
 def describe_records(path: Path, *, as_options: bool = False) -> str | None:
     """Return a note if a file of records is read as plain text, else None.
 
-    They are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
-    Raises DataError where it cannot be read.
+    Records are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
+    Raises DataError where the file cannot be read.
     """
     start = read_start(path, _READ_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
     if start.lower().startswith(WEB_PAGE):
         return (
-            f"{path} is a web page, read as plain text with its tags: save its text, and name that"
+            f"{path} is a web page, read as plain text with its tags: save its text, and name that "
+            "file"
         )
     suffix = suffix_of(path)
     rule = "csv" if suffix in (".csv", ".tsv") else "json"
@@ -358,7 +358,7 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
             text = start.decode("utf-8", "replace")
             line, _, rest = text.partition("\n")
             if text.startswith("["):
-                # The first member of a list; lists in lines are not read.
+                # The first member of a list; lines with lists are not read.
                 has_more = False
                 with suppress(ValueError):
                     has_more = bool(json.loads(line) and rest.strip())
@@ -366,7 +366,7 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
             else:
                 first = json.loads(line)
                 first = first if isinstance(first, dict) else None
-    except DataError:  # who reads the table names the fault
+    except DataError:  # the reader of the table reports the error
         return None
     except (ValueError, RecursionError):
         if not _OBJECT.match(start):
@@ -374,7 +374,7 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
         return (
             f"{path} holds JSON over several lines and is read as plain text: `jq -c . {name} > "
-            f"{lines}` writes one object a line, and {setting} then reads only the texts"
+            f"{lines}` writes one object per line, and {setting} then reads only the texts"
         )
     texts = first if isinstance(first, dict) else {}
     texts = {name: value for name, value in texts.items() if isinstance(value, str)}
@@ -385,8 +385,8 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         field = shlex.quote(likeliest)
         setting += f" --text-field {field}" if as_options else f" data.text_field={field}"
     return (
-        f"{path} holds records, read as plain text with the names of their fields: {setting} reads "
-        "only the texts"
+        f"{path} holds records, but is read as plain text, with the names of fields: {setting} "
+        "reads only the texts"
     )
 
 
@@ -396,7 +396,7 @@ _HEADER_BYTES = 64 << 10
 _LICENCE_BYTES = 64 << 10
 _CLOSING_BYTES = 2048
 _CREDITS_BYTES = 1024
-"""More than the words take by which such a paragraph is known."""
+"""Size of text that suffices to recognize a paragraph of credits."""
 _START = re.compile(
     rb"^[ \t]*\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG[^*]{0,400}\*\*\*[^\n]*(?:\n|\Z)"
     rb"|^[ \t]*\*+END[* ]{1,2}THE SMALL PRINT![^\n]*(?:\n[^\n]*\*END\*[^\n]*)?(?:\n|\Z)",
@@ -421,15 +421,15 @@ _CREDITS = re.compile(
 def body_range(text: Text) -> tuple[int, int]:
     """Return the byte range of the body of a Project Gutenberg file.
 
-    For any other text, all but a byte-order mark. The header and licence are left out where both
-    are marked: ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF ...``, in
-    their older wordings too: ``***START``, the end of the small print, and a line that begins with
-    "End of Project Gutenberg's". With the header goes the paragraph after it that names who made
-    the file.
+    Of any other text it is everything after a byte-order mark. The header and licence are left out
+    if both are marked: by ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF
+    ...``, or by their older wordings: ``***START``, the end of the small print, and a line that
+    begins with "End of Project Gutenberg's". A paragraph of credits after the header is left out as
+    well.
     """
     first = len(BOM) if text[: len(BOM)] == BOM else 0
     start = None
-    # Of small print and a start, whichever comes last is where the header ends.
+    # The header ends with the small print or the start mark, whichever is last.
     for mark in _START.finditer(text[:_HEADER_BYTES], first):
         start = mark.end()
     if start is None:
@@ -442,7 +442,7 @@ def body_range(text: Text) -> tuple[int, int]:
         window = text[start : min(start + size, stop)]
         match = _CREDITS.match(window)
         end = match.end() if match else 0
-        # A blank text up to there, or credits that do not end there, may go on behind it.
+        # A window of blank text, or of credits up to its end, may continue after it.
         is_open = end == len(window) if match else len(window.lstrip()) < _CREDITS_BYTES
         if start + size >= stop or not is_open:
             return start + end, stop
@@ -451,14 +451,14 @@ def body_range(text: Text) -> tuple[int, int]:
 
 def _stop(text: Text, start: int) -> int | None:
     least = max(start, len(text) - _LICENCE_BYTES)
-    # One byte more shows whether a line begins there.
+    # One more byte shows whether a line begins there.
     window = max(0, least - 1)
     tail = text[window:]
     ends = [match.start() for match in _END.finditer(tail, least - window)]
     if not ends:
         closings = [match.start() for match in _CLOSING.finditer(tail, least - window)]
         return window + closings[-1] if closings else None
-    # The title is often closed once more, in words, right before the mark.
+    # A closing line in words often precedes the mark.
     last = ends[-1]
     closing = _CLOSING.search(tail, max(start - window, last - _CLOSING_BYTES), last)
     if closing:

@@ -1,4 +1,4 @@
-"""Ranges of documents: read in chunks, and divided into training, validation and test."""
+"""Ranges of documents: chunks, and the division into training, validation and test."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,18 +22,18 @@ _LONGEST_BYTES = 256 << 20
 _BLOCK_DOCUMENTS = 1 << 16
 
 NEEDS_UTF8 = "which this tokenizer needs; mend the file or use data.tokenizer = bytes"
-"""The remedy of a text that is not UTF-8, in errors."""
+"""Remedy of a text that is not UTF-8, in errors."""
 
 Cut = Callable[[bytes, int], int]
-"""``cut(text, near)`` returns the last position up to ``near`` to split a text; 0 without one."""
+"""``cut(text, near)`` returns the last position up to ``near`` to split a text; 0 if none."""
 
 TextUnit = SentenceRule | Literal["pair"]
-"""The unit of a document: all of it, sentences by a rule, or the two lines of a pair."""
+"""Unit of encoding: the whole document, sentences by a rule, or the two lines of a pair."""
 
 
 @dataclass(frozen=True)
 class DocumentRange:
-    """A range of a document, in bytes; up to its end where ``stop`` is None."""
+    """Range of a document, in bytes; up to its end if ``stop`` is None."""
 
     document: Document
     start: int = 0
@@ -41,11 +41,11 @@ class DocumentRange:
 
     @property
     def end(self) -> int:
-        """Position behind the range."""
+        """Position after the range."""
         return self.document.n_bytes if self.stop is None else self.stop
 
     def chunks(self, cut: Cut) -> Iterator[tuple[int, bytes]]:
-        """Cut into chunks of a few megabytes, each with its position in the document.
+        """Cut the range into chunks of a few megabytes, each with its position in the document.
 
         Raises DataError as ``chunks_of`` does.
         """
@@ -72,18 +72,18 @@ def chunks_of(
 
 
 def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Iterator[int]:
-    """Yield the ends of a range's chunks; a range that ends at one has the same.
+    """Yield the ends of a range's chunks; a range that stops at one of them has the same chunks.
 
-    ``cut(text, near)`` gives the last position up to ``near`` where a cut changes nothing, 0 if
-    there is none; a chunk of a few megabytes grows until there is one. What ``cut`` sees begins
-    where the chunk does, and has a byte after ``near``.
+    ``cut(text, near)`` returns the last position up to ``near`` where a cut changes nothing, 0 if
+    there is none; a chunk of a few megabytes grows until there is one. The text passed to ``cut``
+    begins with the chunk, and has a byte after ``near``.
 
-    Raises DataError, with the document's ``name`` and the line, where there is none in 256 MiB.
+    Raises DataError, with the document's ``name`` and the line, if there is no cut in 256 MiB.
     """
     while start < stop:
         size = _CHUNK_BYTES
         while start + size < stop:
-            # One byte more shows what follows the cut.
+            # One more byte shows what follows the cut.
             window = text[start : start + size + 1]
             position = cut(window, size)
             if position:
@@ -92,8 +92,8 @@ def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Itera
             if size >= _LONGEST_BYTES:
                 line = count_line_ends(text, start) + 1
                 raise DataError(
-                    f"{name}, line {line}: {size >> 20} MiB without a place where the text may be "
-                    "cut: divide it into lines and paragraphs, or use data.tokenizer = bytes "
+                    f"{name}, line {line}: {size >> 20} MiB of text without a place to cut it: "
+                    "divide it into lines and paragraphs, or use data.tokenizer = bytes "
                     "without data.sentences"
                 )
             size *= 2
@@ -102,7 +102,7 @@ def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Itera
 
 
 class WholeDocuments(LazySequence[DocumentRange]):
-    """Whole documents as ranges, made when accessed: all, or those of ``numbers`` ``[N]``."""
+    """Whole documents as ranges, created on access: all, or only ``numbers`` ``[N]``."""
 
     def __init__(self, documents: Sequence[Document], numbers: AnyInts | None = None) -> None:
         self._documents = documents
@@ -118,7 +118,7 @@ class WholeDocuments(LazySequence[DocumentRange]):
 
     @property
     def are_records(self) -> bool:
-        """True for documents of one file that this program wrote."""
+        """Return whether the documents are in a packed file."""
         return isinstance(self._documents, Records)
 
     @property
@@ -146,20 +146,18 @@ def check_unchanged(ranges: Sequence[DocumentRange]) -> None:
 
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
-"""In the order in which they follow in a text."""
+"""Names of the splits, in the order of their parts in a text."""
 
 Parts = Mapping[SplitName, Sequence[DocumentRange]]
-"""The ranges of each split; none where it is taken from elsewhere, or nothing is held out."""
+"""Ranges of each split; empty if it has other files, or if nothing is held out."""
 Shares = Mapping[SplitName, Fraction]
-"""Shares of each split, which sum to 1; a split without one is taken from elsewhere, or
-empty."""
+"""Share of each split, 1 in sum; a split without a share has other files, or is empty."""
 
 
 def sentence_cut(text: Text, near: int, least: int) -> int:
-    """Return the last position up to ``near`` where a document may be cut in two.
+    """Return the last position up to ``near``, and after ``least``, where a document may be cut.
 
-    After a blank line, else after a line, else between characters, whichever there is after
-    ``least``. Positions are in bytes.
+    It is after a blank line, else after a line, else between characters. Positions are in bytes.
     """
     if near >= len(text):
         return len(text)
@@ -173,7 +171,7 @@ def sentence_cut(text: Text, near: int, least: int) -> int:
 def shared_document(
     documents: Sequence[Document], others: Sequence[Document]
 ) -> tuple[int, int] | None:
-    """Return the numbers of a common document, the first by content hash; otherwise None."""
+    """Return both numbers of a common document, the first by content hash; None if none."""
     shared = np.intersect1d(content_keys(documents), content_keys(others), return_indices=True)
     for number, other in zip(shared[1].tolist(), shared[2].tolist(), strict=True):
         if documents[number].digest() == others[other].digest():
@@ -189,15 +187,16 @@ def divide(
     is_utf8: bool,
     sentences: TextUnit = "none",
 ) -> Parts:
-    """Divide one document into contiguous bytes, several into whole documents.
+    """Divide one document into contiguous ranges of bytes, or several into sets of documents.
 
-    Of one, training is the beginning, then validation, then test. Of several, test and validation
-    are filled up to their shares in the order of content hashes, which is as good as random and
-    the same on any machine; equal documents are in one split. ``name`` is for messages.
+    A single document begins with the training split, followed by validation and test. Of several
+    documents, test and validation are filled up to their shares in the order of content hashes,
+    which is as good as random and the same on any machine; equal documents are in the same split.
+    ``name`` is for messages.
 
-    ``is_utf8`` moves a cut that falls inside a UTF-8 sequence back to its first byte; where
-    ``sentences`` are cut, it moves back to a blank line, or else a line, and what cleaning drops is
-    in no split.
+    With ``is_utf8`` a cut inside a UTF-8 sequence moves back to its first byte. Where the text is
+    divided into ``sentences``, a cut moves back to a blank line, or else a line, and the text that
+    cleaning drops is in no split.
 
     Raises DataError where a split would be empty.
     """
@@ -213,7 +212,7 @@ def divide(
             if split not in shares:
                 continue
             total += shares[split]
-            # In integers: a float would cut a large text elsewhere.
+            # Integers, since rounding of floats would move the cuts of a large text.
             stop = first + n_bytes * total.numerator // total.denominator
             if sentences == "none":
                 if is_utf8:
@@ -232,9 +231,9 @@ def divide(
 
 
 def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts:
-    """Fill test, then valid, up to their shares, in order of content hash; train takes the rest.
+    """Fill test, then valid, up to their shares, in order of content hash; train gets the rest.
 
-    Where no document is small enough for a share, it gets the smallest. Equal documents stay
+    If no document is small enough for a share, the split gets the smallest. Equal documents stay
     together.
     """
     # Numbers of the documents [N] in order of their hashes; equal ones are adjacent.
@@ -248,10 +247,10 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
         raise DataError(
             f"{name} has {count(n_distinct, 'different document')}, "
             f"too few for {len(shares)} splits by document: add "
-            "some, name the files one by one in a list (each is then cut), "
+            "documents, name the files one by one in a list (each is then cut), "
             "or give data.valid_path and data.test_path"
         )
-    # Of the distinct documents [D].
+    # All arrays from here on are per distinct document [D].
     sizes = np.add.reduceat(sizes_of(documents)[order], np.flatnonzero(is_first))
     splits = np.zeros(n_distinct, dtype=np.int8)
     unfilled: list[SplitName] = [split for split in ("test", "valid") if split in shares]
@@ -272,7 +271,7 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
 
 
 def _fill(sizes: Ints, is_free: Bools, room: int, n_most: int) -> list[int]:
-    """Take the first free documents that fit into a room, ``n_most`` at most; else the smallest."""
+    """Return the first free documents that fit a room, at most ``n_most``, or else the smallest."""
     largest = np.iinfo(sizes.dtype).max
     least = sizes.min(where=is_free, initial=largest)
     taken: list[int] = []

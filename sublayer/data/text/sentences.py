@@ -1,22 +1,22 @@
-"""Sentences: split by line, by rules of prose, or by spaCy; single stripped lines.
+"""Sentence splitting: by lines, by rules of prose, or by spaCy; a sentence is one stripped line.
 
-A sentence may end after ``.``, ``?``, ``!``, an ellipsis, or a run of them, and after Greek's
-question mark, with the quotes and brackets that close there; whitespace follows. It continues where
+A sentence may end after ``.``, ``?``, ``!``, an ellipsis, or a run of them, and after the Greek
+question mark, together with closing quotes and brackets, if whitespace follows. It continues if
 
 - the next word begins in lower case: ``"What?" he said``;
-- the full stop belongs to an abbreviation that stands before something (Mr., St., e.g.), before a
-  number (No., p., vol.), or that ends no sentence but before a capital (etc., Jr., Inc.);
+- the full stop belongs to an abbreviation that precedes a name or word (Mr., St., e.g.) or a number
+  (No., p., vol.), or to one that ends a sentence only before a capital (etc., Jr., Inc.);
 - it belongs to an initial (J. Smith, W. H. Auden; "I" is one after another name or initial);
-- it belongs to several initials (U.S., Ph.D., p.m.), unless a word follows that often begins a
-  sentence and seldom a name (The, She, After);
-- all that stands before it is a number of a list or a heading: ``2.``, ``IV.``, ``(b).``;
-- what follows is no word, number, or quote or bracket that opens.
+- it belongs to several initials (U.S., Ph.D., p.m.), unless the next word often begins a sentence
+  and seldom a name (The, She, After);
+- only the number of a list or a heading precedes it: ``2.``, ``IV.``, ``(b).``;
+- the next characters are neither a word nor a number nor an opening quote or bracket.
 
 A full stop within a word or a number (3.14, U.S.A, a.m) has no whitespace after it, so it never
-counts. The marks of other scripts (``OTHER_ENDS``: 。 ！ ？ । ؟ ۔ ። ...) end a sentence, with what
-closes there, whether a space follows or not, unless
+ends a sentence. The marks of other scripts (``OTHER_ENDS``: 。 ！ ？ । ؟ ۔ ። ...) end a sentence,
+together with closing quotes and brackets, whether or not a space follows, unless
 
-- a particle of Japanese or a comma follows what closes: 「はい。」と言った;
+- a Japanese particle or a comma follows the closing quote: 「はい。」と言った;
 - the mark is a wide full stop between digits.
 """
 
@@ -47,7 +47,7 @@ _OTHER = re.compile(
     rf"(?P<close>[{_OTHER_CLOSERS}]*)\ ?"
 )
 _GOES_ON = re.compile(r"[\u3041-\u309f,、，]")
-# A space follows what closes: „so“, »so«, ‚so‘.
+# Quotes that close if a space follows: „so“, »so«, ‚so‘.
 _CLOSERS = "\"'”’»“‘«›‹)\\]}_*"
 _OPENERS = "\"'“‘«„‚»‹›¿¡(\\[{_*—–-"
 _GREEK = "\u0370-\u03ff\u1f00-\u1fff"
@@ -83,9 +83,9 @@ _STARTERS = frozenset(_STARTING.split())
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a paragraph of single spaces, without a line break, into its sentences.
+    """Split a paragraph, with single spaces and without line breaks, into its sentences.
 
-    No other character is lost.
+    Only the spaces between sentences are lost.
     """
     sentences = []
     for part in split_other_scripts(text):
@@ -100,7 +100,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def split_other_scripts(text: str) -> list[str]:
-    """Split a paragraph behind the marks of ``OTHER_ENDS`` alone, and what closes there."""
+    """Split a paragraph only after the marks of ``OTHER_ENDS``, with their closing quotes."""
     if text.isascii():
         return [text]
     parts = []
@@ -117,7 +117,7 @@ def split_other_scripts(text: str) -> list[str]:
 def _ends(text: str, start: int, end: re.Match[str]) -> bool:
     following = end["next"]
     if not following and not end["open"]:
-        # A symbol follows, or another mark: such as ". . ." with what belongs to it.
+        # A symbol follows, or another mark, as in ". . .".
         return False
     if following[:1].islower():
         return False
@@ -146,8 +146,8 @@ def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
             return is_first
         if word != "I" or is_first:
             return True
-        # "I" is a name's after a capitalised word (Charles I. of England), or a capital with a full
-        # stop, else the pronoun, at whose stop a sentence ends.
+        # "I" belongs to a name after a capitalized word (Charles I. of England), or after a capital
+        # with a full stop; else it is the pronoun, and its full stop ends the sentence.
         before = text[start : stop - len(word)].split(" ")[-2:-1]
         return any(name[:1].isupper() and (name.isalpha() or name[1:] == ".") for name in before)
     if stop - start > _WORD_CHARACTERS:
@@ -156,7 +156,7 @@ def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
 
 
 VERSION = 2
-"""Changes whenever equal text would be cut into other sentences."""
+"""Version of the rules: increased whenever equal text would be cut into other sentences."""
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")
 _NUMBER_WORDS = (
@@ -179,12 +179,12 @@ def _hear_nothing(data: bytes) -> None:
 def sentences_of(
     part: DocumentRange, rule: TextUnit, hear: Callable[[bytes], None] = _hear_nothing
 ) -> Iterator[list[str]]:
-    """Yield the sentences of a document range, a list for each few megabytes of it.
+    """Yield the sentences of a document range, a list for every few megabytes.
 
-    A byte-order mark is dropped, and a Project Gutenberg header and licence where both are marked.
-    Of a pair there is one list: the words of its two sides. The rule is not ``none``.
+    A byte-order mark is dropped, and a Project Gutenberg header and licence if both are marked. A
+    pair yields one list: the words of its two sides. The rule must not be ``none``.
 
-    ``hear`` receives all bytes of the range in order, dropped or divided.
+    ``hear`` receives all bytes of the range in order, those that are dropped included.
 
     Raises DataError, with file and line, where the text is not UTF-8.
     """
@@ -212,9 +212,9 @@ def sentences_of(
 
 
 def sentence_stops(part: DocumentRange, text: Text, rule: TextUnit) -> Iterator[int]:
-    """Yield where a document range, whose text it is, may be cut: where a list of sentences ends.
+    """Yield the positions where a document range may be cut: the ends of its lists of sentences.
 
-    The rule is neither ``none`` nor ``pair``.
+    ``text`` is the range's document. The rule must be neither ``none`` nor ``pair``.
     """
     return chunk_stops(part.document.name, text, *_body(part, text), _cuts(rule))
 
@@ -246,9 +246,9 @@ def by_line(text: str) -> list[str]:
 def by_prose(text: str) -> list[str]:
     """Split each paragraph at its sentence ends, its lines joined by a space.
 
-    Paragraphs end at blank lines. A paragraph that begins as a chapter heading does, and has at
-    most 120 characters, is one sentence; so is a line that is nothing but ``Chapter 1``. Where
-    sentences end: see above.
+    Paragraphs end at blank lines. A paragraph that begins like a chapter heading, and has at most
+    120 characters, is one sentence, and so is a line that is only ``Chapter 1``. Sentences end
+    by the rules above.
     """
     sentences: list[str] = []
     for paragraph in _paragraphs(text):
@@ -262,8 +262,8 @@ def by_spacy(text: str) -> list[str]:
     """Split each paragraph, its lines joined by a space, with the rule-based sentencizer of spaCy.
 
     Source: ``spacy.blank("en")`` with ``sentencizer``, which needs no model. Its words are English:
-    where other scripts have none between spaces, sentences end as said above. Raises
-    DataError where it is missing.
+    in scripts without spaces between words, sentences end by the rules above. Raises DataError
+    where spaCy is missing.
     """
     pipeline = _pipeline()
     sentences: list[str] = []
@@ -278,16 +278,16 @@ RULES: dict[SentenceRule, Callable[[str], list[str]]] = {
     "prose": by_prose,
     "spacy": by_spacy,
 }
-"""The sentences of decoded text, by each value of ``data.sentences`` but none."""
+"""Function that splits decoded text, for each value of ``data.sentences`` but ``none``."""
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs between blank lines, their lines joined, and lines of headings alone."""
+    """Yield the paragraphs between blank lines, with lines joined; a heading's line is separate."""
     for block in _BLANK.split(_unix(text)):
         paragraph: list[str] = []
         for line in block.split("\n"):
             words = line.split()
-            # The pattern is tried on few lines: most are longer than it can match.
+            # Most lines are too long for the pattern, and are not tried.
             is_short = 0 < len(words) <= 3 and words[0][0].isupper()
             if is_short and _HEADING_LINE.fullmatch(" ".join(words)):
                 if paragraph:
@@ -307,7 +307,7 @@ def _unix(text: str) -> str:
 
 
 def _joined(lines: list[str]) -> str:
-    """Join the lines of a paragraph by spaces, but where the script has none between words."""
+    """Join the lines of a paragraph, by spaces unless the script has none between words."""
     text = " ".join(lines)
     if text.isascii():
         return text
@@ -320,7 +320,7 @@ def _joined(lines: list[str]) -> str:
 
 def _after_line(text: bytes, near: int) -> int:
     newline = text.rfind(b"\n", 0, near)
-    # Not at its last byte: the newline of a carriage return may follow.
+    # Not at the last byte: the newline of a carriage return may follow.
     carriage_return = text.rfind(b"\r", 0, near - 1)
     return max(newline, carriage_return) + 1
 
