@@ -1,1 +1,1 @@
-"""Files as the program writes and reads them: atomic, limited and checked; checkpoints."""
+"""Files: atomic writing, limited and checked reading, checkpoints."""

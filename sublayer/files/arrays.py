@@ -37,12 +37,12 @@ Arrays = Mapping[str, NDArray[np.number[Any]]]
 
 _HEADER = "header"
 _SMALLEST = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
-"""The types that whole numbers are stored in, in the order in which they are tried."""
+"""Types in which integers are stored, in the order in which they are tried."""
 _ZIP = b"PK\x03\x04"
-"""The first bytes of an npz file, which is a zip archive."""
+"""First bytes of an npz file, which is a zip archive."""
 _MAX_UNPACKED = 1 << 30
 _LENGTH_BYTES = 8
-"""Of the number that a safetensors file begins with: the length of its JSON header."""
+"""Size of the number with which a safetensors file begins: the length of its JSON header."""
 _DAMAGED = (
     *(ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, SafetensorError),
@@ -76,7 +76,7 @@ def dump_npz(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
 def load_arrays(
     data: bytes, name: str, error: type[SublayerError]
 ) -> tuple[dict[str, NDArray[np.number[Any]]], Any]:
-    """Read arrays and header back, of either format; ``name`` is the file's, in errors.
+    """Read the arrays and the header back from either format; errors begin with ``name``.
 
     Raises ``error`` for damaged bytes, and for arrays of anything but finite numbers.
     """
@@ -101,7 +101,7 @@ def load_arrays(
     for key, array in arrays.items():
         is_numbers = isinstance(array, np.ndarray) and array.dtype.kind in "iuf"
         if not is_numbers or not np.isfinite(array).all():
-            raise error(f"{name}: {key[:60]!r} is no array of finite numbers")
+            raise error(f"{name}: {key[:60]!r} is not an array of finite numbers")
     return arrays, parse_json(header, f"the header of {name}", error)
 
 
@@ -124,13 +124,13 @@ _CHECKED_BYTES = 256 << 20
 
 
 class FooterFile:
-    """A file being written: bytes, columns of numbers, final description."""
+    """File being written: bytes, columns of numbers, and a final description."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.n_bytes = 0
         self.crc32 = 0
-        """Of the bytes that were written before the columns."""
+        """CRC-32 of the bytes written before the columns."""
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
@@ -151,7 +151,7 @@ class FooterFile:
         return sizes, crc32
 
     def close(self, meta: Mapping[str, Any]) -> None:
-        """End the file with its description."""
+        """Write the description, which ends the file."""
         text = json.dumps(meta).encode()
         self._file.write(text + _TAIL.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
 
@@ -159,8 +159,8 @@ class FooterFile:
 def read_description(path: Path) -> tuple[dict[str, Any], int]:
     """Return a file's description, and the number of bytes before it.
 
-    Arrays are not read. Raises ValueError where the file is truncated, has no footer, or a
-    description that differs from its checksum; OSError without a file.
+    Arrays are not read. Raises ValueError where the file is truncated or has no footer, or where
+    the description differs from its checksum; OSError without a file.
     """
     size = path.stat().st_size
     with open_file(path) as file:
@@ -168,28 +168,28 @@ def read_description(path: Path) -> tuple[dict[str, Any], int]:
         file.seek(tail_start)
         tail = file.read()
         if len(tail) != _TAIL.size:
-            raise ValueError("shorter than its tail")
+            raise ValueError("the file is shorter than a footer's tail")
         length, digest, magic = _TAIL.unpack(tail)
         n_bytes = tail_start - length
         if magic != _MAGIC or n_bytes < 0:
-            raise ValueError("it does not end in a description")
+            raise ValueError("the file does not end with a description")
         file.seek(n_bytes)
         text = file.read(length)
     if hashlib.sha256(text).digest() != digest:
-        raise ValueError("its description is damaged")
+        raise ValueError("the description is damaged")
     meta: dict[str, Any] = json.loads(text)
     return meta, n_bytes
 
 
 def check_bytes(path: Path, start: int, stop: int, crc32: int) -> None:
-    """Raise ValueError where bytes of a file differ from their CRC-32; beyond 256 MiB unchecked."""
+    """Raise ValueError where bytes of a file, up to 256 MiB, differ from their CRC-32."""
     if stop - start > _CHECKED_BYTES:
         return
     checksum = 0
     for block in blocks_of(FileText(path, start, stop)):
         checksum = zlib.crc32(block, checksum)
     if checksum != crc32:
-        raise ValueError("its arrays are damaged")
+        raise ValueError("the arrays are damaged")
 
 
 def read_columns(
@@ -197,11 +197,11 @@ def read_columns(
 ) -> list[NDArray[np.int64]]:
     """Memory-map the integer columns of a file from ``n_bytes``, aligned, to ``stop``.
 
-    Raises ValueError where they are not of these sizes, or as ``check_bytes`` does.
+    Raises ValueError where the columns have other sizes, or as ``check_bytes`` does.
     """
     first, total = _aligned(n_bytes), sum(counts)
     if first + 8 * total != stop:
-        raise ValueError("its size is not what it describes")
+        raise ValueError("the columns differ in size from the description")
     check_bytes(path, first, stop, crc32)
     numbers: NDArray[Any] = np.zeros(0, dtype="<i8")  # empty: cannot be mapped
     if total:
@@ -210,5 +210,5 @@ def read_columns(
 
 
 def _aligned(n_bytes: int) -> int:
-    """Round a number of bytes up to a multiple of 8, the alignment of any array."""
+    """Round a number of bytes up to a multiple of 8, the alignment of arrays."""
     return -(-n_bytes // 8) * 8

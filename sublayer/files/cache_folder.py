@@ -1,4 +1,4 @@
-"""The cache folder: files named by keys of their content, and published files, verified."""
+"""Cache folder: files named by keys of their content, and downloads, verified."""
 
 import errno
 import hashlib
@@ -29,10 +29,10 @@ _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 def cache_folder(cache: Path | None = None) -> Path:
     """Return the cache folder: ``cache``, else SUBLAYER_CACHE, else the platform's for sublayer.
 
-    The platform's is below XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on macOS, the
-    local application data on Windows; until it exists, an existing ~/.cache/sublayer, the earlier
-    location, is used. An empty SUBLAYER_CACHE counts as unset. The folder may not exist yet. Raises
-    ConfigError for the home folder of an unknown user.
+    The platform's folder is below XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on macOS,
+    the local application data on Windows; until it exists, ~/.cache/sublayer, the earlier location,
+    is used if that exists. An empty SUBLAYER_CACHE counts as unset. The folder may not exist yet.
+    Raises ConfigError for the home folder of an unknown user.
     """
     if cache is not None:
         return cache
@@ -44,9 +44,9 @@ def cache_folder(cache: Path | None = None) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file atomically, also with concurrent processes.
+    """Write a file atomically, even if several processes write it.
 
-    Creates the folder, and removes remains of dead processes in it.
+    The folder is created, and temporary files of dead processes in it are removed.
 
     Raises DataError, leaving nothing behind, where the folder cannot be written or is full.
     """
@@ -59,10 +59,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def held_in_cache(folder: Path, does: str) -> Iterator[None]:
-    """Lock a folder of the cache; wait for another process, which ``does`` this.
+    """Lock a folder of the cache, waiting for another process that holds it.
 
-    The caller then checks again whether the file exists. Raises DataError where the cache cannot be
-    written.
+    ``does`` says, in the progress line, what that process does. The caller must check again whether
+    the file exists. Raises DataError where the cache cannot be written.
     """
     with ExitStack() as stack:
         with writing_to(folder):
@@ -75,8 +75,8 @@ def read_or_make(
 ) -> Read:
     """Read a file of the cache; ``make`` writes it where ``read`` returns None.
 
-    Of several processes one writes, the others wait. Raises DataError where the cache cannot be
-    written.
+    Of several processes one writes it, and the others wait. Raises DataError where the cache cannot
+    be written.
     """
     content = read()
     if content is None:
@@ -85,7 +85,7 @@ def read_or_make(
             if content is None:
                 make()
     content = read() if content is None else content
-    assert content is not None, f"a file just written is whole: {path}"
+    assert content is not None, f"a file just written must be complete: {path}"
     return content
 
 
@@ -103,15 +103,16 @@ def writing_to(path: Path) -> Iterator[None]:
         if error.errno not in _NO_ACCESS | _NO_ROOM:
             raise
         raise DataError(
-            f"cannot write {path}: {error.strerror or error}; "
+            f"cannot write {path}: {error.strerror or error}: "
             "set SUBLAYER_CACHE to a folder with room"
         ) from error
 
 
 def content_key(*parts: Any) -> str:
-    """Return the key of content: the SHA-256, in hexadecimal, of the JSON that identifies it.
+    """Return the key of content: the SHA-256, in hexadecimal, of the JSON values that identify it.
 
-    Equal values have equal keys on any machine: fields are sorted, and numbers written as JSON.
+    Equal values have equal keys on any machine, since fields are sorted, and numbers are written as
+    JSON.
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -124,11 +125,11 @@ def remembered(
     compute: Callable[[Path], Any],
     least: int | None = None,
 ) -> Any:
-    """Compute a JSON value of a file's content, cached by version for large files.
+    """Compute a JSON value from a file's content, cached by the file's version if it is large.
 
-    Large is a file of ``least`` bytes, by default 64 MiB. A version is a path, a size and a time of
-    modification. Raises OSError where the file cannot be read, DataError where the cache cannot be
-    written.
+    A large file has at least ``least`` bytes, by default 64 MiB. A version is the path, the size
+    and the time of modification. Raises OSError where the file cannot be read, DataError where the
+    cache cannot be written.
     """
     status = path.stat()
     if status.st_size < (_LARGE_BYTES if least is None else least):
@@ -158,23 +159,23 @@ def corpus_folders(cache: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Download:
-    """A published file, as its publisher serves it."""
+    """File to download, as its publisher serves it."""
 
     url: str
     n_bytes: int | None
-    """Its size, for the display of progress, where it is known; only the checksum is verified."""
+    """Size for the display of progress, if known; only the checksum is verified."""
     algorithm: str
-    """The hash function, by its name in hashlib."""
+    """Name of the hash function in hashlib."""
     checksum: str
-    """In hexadecimal."""
+    """Checksum in hexadecimal."""
     may_differ: bool = False
-    """True where another file than that of the checksum is taken, with a note: its publisher serves
-    a newer one without saying so."""
+    """Whether a file with another checksum is accepted, with a note, since its publisher may have
+    replaced it by a newer one."""
 
     def fetch(self, target: Path) -> Path:
         """Download a file to ``target``, written atomically once verified; return it.
 
-        Raises DataError without a network, for a file other than the published one, unless it may
+        Raises DataError without a network, for a file with another checksum, unless it may
         differ, and where ``target`` cannot be written.
         """
         import http.client
@@ -209,8 +210,8 @@ class Download:
             raise DataError(f"{name} cannot be downloaded from {self.url} ({reason})") from error
         if digest != self.checksum:
             note(
-                f"{self.url} is not the file whose {self.algorithm} is known, but one of "
-                f"{digest}: a newer one, or a mirror's"
+                f"{self.url} has another {self.algorithm} than expected: {digest}; the file may be "
+                "newer, or come from a mirror"
             )
         return target
 
@@ -218,8 +219,8 @@ class Download:
 def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:
     """Extract one member of a zip file to ``target`` and verify it; return ``target``.
 
-    Other members are ignored. Raises DataError where it is missing or not the published file, or
-    ``target`` cannot be written.
+    Other members are ignored. Raises DataError where the member is missing or is not the published
+    file, or where ``target`` cannot be written.
     """
     try:
         with (

@@ -1,8 +1,8 @@
-"""Records and checkpoints of a run on disk: written atomically, verified when read.
+"""Records and checkpoints of a run on disk, written atomically and verified when read.
 
 A checkpoint is a folder ``checkpoints/step-<n>``: ``model/`` (config, weights, tokenizer),
 ``training.safetensors`` (optimizer state, training-only heads), ``state.json`` and, written last,
-``manifest.json`` with every file's size and SHA-256. It is written under a temporary name and
+``manifest.json`` with the size and SHA-256 of every file. It is written under a temporary name, and
 renamed once it is on disk.
 """
 
@@ -25,7 +25,7 @@ RECORD = "record.json"
 
 
 class SavedEvaluation(Typed):
-    """An evaluation during training: step, and metrics by name, validation loss included."""
+    """Evaluation during training: step, and metrics by name, validation loss included."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number] = Field(init=False)
@@ -33,10 +33,10 @@ class SavedEvaluation(Typed):
 
 
 class Input(Typed):
-    """An input of a run or study: a split's name, ``tokenizer``, ``init.run``, ``watch.NAME``,
+    """Input of a run or study, named after a split, or ``tokenizer``, ``init.run``, ``watch.NAME``,
     ``probes.NAME``.
 
-    ``value`` is for display; inputs are equal if their ``digest`` is.
+    ``value`` is for display; inputs are equal if their digests are.
     """
 
     name: str
@@ -104,9 +104,9 @@ class _Record(Typed):
 
 
 def read_record(run: Path) -> dict[str, Any] | None:
-    """Read the record of a run, None without one; raise CheckpointError where it is damaged.
+    """Read the record of a run, None if missing; raise CheckpointError if it is damaged.
 
-    All content is returned; only fields that the program uses are checked.
+    All content is returned, but only the fields that the program uses are checked.
     """
     path = run / RECORD
     try:
@@ -117,7 +117,7 @@ def read_record(run: Path) -> dict[str, Any] | None:
 
 
 def check_record(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a record's content; raise CheckpointError where a field has another type."""
+    """Return a record's content; raise CheckpointError where a field has the wrong type."""
     check_typed(content, _Record, str(path), CheckpointError)
     return content
 
@@ -135,26 +135,26 @@ class _File(Typed):
 
 
 class SavedState(Typed):
-    """State of the loop at a checkpoint, in ``state.json``."""
+    """State of the training loop at a checkpoint, in ``state.json``."""
 
     step: Count
-    """Optimizer steps taken."""
+    """Number of optimizer steps taken."""
     tokens: Count
-    """Tokens trained on."""
+    """Number of tokens trained on."""
     seconds: Annotated[Number, Field(ge=0)]
-    """Wall clock of the run, evaluations and checkpoints included."""
+    """Wall-clock time of the run, evaluations and checkpoints included."""
     step_seconds: Annotated[Number, Field(gt=0)]
-    """Wall clock of the optimizer steps alone."""
+    """Wall-clock time of the optimizer steps alone."""
     best: SavedEvaluation | None
-    """The best evaluation so far; None before the first."""
+    """Best evaluation so far; None before the first."""
     task_bests: dict[str, SavedEvaluation] = {}
-    """In a mixture of tasks the best evaluation of each, by its name; none elsewhere."""
+    """Best evaluation of each task of a mixture, by its name; else empty."""
     waited: Count = 0
-    """Evaluations since the best one."""
+    """Number of evaluations since the best one."""
     has_stopped: bool = False
-    """True where the run ended early, as ``train.patience`` says."""
+    """Whether the run stopped early, by ``train.patience``."""
     pending_losses: list[Number]
-    """Losses of the steps that no line of the metrics has averaged yet."""
+    """Losses of the steps since the last line of the metrics."""
 
     def best_steps(self) -> set[int]:
         """Return the steps of the best evaluations, whose checkpoints a resumed run needs."""
@@ -171,13 +171,13 @@ def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
     """Yield an empty folder that becomes the checkpoint of ``step`` on exit.
 
     A kill at any moment leaves either no checkpoint of that step or a complete one. An existing
-    folder was refused before, and is set aside. Raises OSError.
+    folder must be an invalid checkpoint, and is set aside. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
     remove_abandoned(root)
     target = checkpoint_path(root, step)
     if os.path.lexists(target):
-        # Only a refused checkpoint can exist here: its step is being repeated.
+        # Only an invalid checkpoint can exist here, since its step is repeated.
         set_aside(target)
     with new_folder(target) as partial:
         yield partial
@@ -189,9 +189,9 @@ def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
 
 
 def remove_partial_checkpoints(root: Path) -> None:
-    """Remove partial checkpoints of killed processes under ``root``, where no process writes.
+    """Remove partial checkpoints of killed processes under ``root``, to which no process may write.
 
-    Folders with other content, and empty ones, are kept.
+    Folders with other content, and empty folders, are kept.
     """
     for path in root.glob(".step-*.partial"):
         if path.is_symlink() or not path.is_dir():
@@ -204,8 +204,8 @@ def remove_partial_checkpoints(root: Path) -> None:
 def verify_checkpoint(path: Path) -> None:
     """Raise CheckpointError, naming the file, where a file is missing or altered.
 
-    The SHA-256 of every file is compared with the manifest's. Unlisted files are an error only if
-    they are JSON or tensors.
+    The SHA-256 of every file is compared with the manifest's. Files that the manifest does not list
+    are an error only if they are JSON or tensors.
     """
     try:
         manifest = read_typed(path / MANIFEST, dict[str, _File], CheckpointError)
@@ -214,7 +214,7 @@ def verify_checkpoint(path: Path) -> None:
             f"{path} is not a complete checkpoint: it has no {MANIFEST}"
         ) from None
     for name, _ in _files(path):
-        # Without its line the file could not be verified.
+        # A file that the manifest does not list cannot be verified.
         if name not in manifest and name.endswith((".json", ".safetensors")):
             raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {name}")
     for name, expected in manifest.items():
@@ -222,15 +222,15 @@ def verify_checkpoint(path: Path) -> None:
         is_plain = name == inside.as_posix()
         if not is_plain or inside.is_absolute() or ".." in inside.parts:
             raise CheckpointError(
-                f"{path / MANIFEST} is damaged: {name[:60]!r} is no file of the checkpoint"
+                f"{path / MANIFEST} is damaged: {name[:60]!r} is not a file of the checkpoint"
             )
         _verify_file(path / name, expected)
 
 
 def verify_parts(files: Sequence[Path]) -> None:
-    """Raise CheckpointError unless parts of a model in a checkpoint were written together.
+    """Raise CheckpointError unless the files of a model in a checkpoint match its manifest.
 
-    Files are read in full. Without a manifest they pass.
+    Files are read completely. Without a manifest they pass.
     """
     for file in files:
         model = file.parent
@@ -249,13 +249,13 @@ def _verify_file(file: Path, expected: _File) -> None:
         raise CheckpointError(f"{file} is missing")
     size = file.stat().st_size
     if size != expected.bytes:
-        raise CheckpointError(f"{file} has {size} bytes where {expected.bytes} were written")
+        raise CheckpointError(f"{file} is damaged: it has {size} of {expected.bytes} bytes")
     if sha256_of(file) != expected.sha256:
-        raise CheckpointError(f"{file} is not what was written: its checksum differs")
+        raise CheckpointError(f"{file} is damaged: its checksum differs from the manifest's")
 
 
 def saved_steps(root: Path) -> list[int]:
-    """List the steps that have a checkpoint under ``root``, oldest first, verified or not."""
+    """List the steps of the checkpoints under ``root``, oldest first, without verifying them."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(path.name) for path in root.iterdir() if path.is_dir())
@@ -277,11 +277,11 @@ def newest_checkpoint(
     report: Callable[[str], None],
     check: Callable[[Path, SavedState], None] = lambda path, state: None,
 ) -> Path | None:
-    """Find the newest checkpoint to resume from, or None.
+    """Find the newest valid checkpoint to resume from, or None.
 
     It is complete and unaltered, as is the best checkpoint that it refers to (otherwise the result
     would differ from an uninterrupted run's), and ``check`` raises no CheckpointError. ``report``
-    receives refused ones.
+    receives a line for each newer, invalid checkpoint.
     """
     for step in reversed(saved_steps(root)):
         path = checkpoint_path(root, step)
@@ -289,7 +289,7 @@ def newest_checkpoint(
             verify_checkpoint(path)
             state = read_state(path)
             if state.step != step:
-                raise CheckpointError(f"{path / STATE} is of step {state.step}")
+                raise CheckpointError(f"{path / STATE} belongs to step {state.step}")
             for best_step in sorted(state.best_steps() - {step}):
                 verify_checkpoint(checkpoint_path(root, best_step))
             check(path, state)
@@ -301,12 +301,12 @@ def newest_checkpoint(
 
 
 def set_aside(path: Path) -> None:
-    """Rename a refused file or folder, to make room for a new one; nothing is deleted."""
+    """Rename an invalid file or folder, to make room for a new one; nothing is deleted."""
     os.replace(path, aside(path))
 
 
 def aside(path: Path) -> Path:
-    """Return an unused path in the same folder for a refused file or folder."""
+    """Return an unused path in the same folder for an invalid file or folder."""
     number = 1
     while os.path.lexists(target := path.with_name(f"refused-{path.name}-{number}")):
         number += 1
@@ -314,7 +314,7 @@ def aside(path: Path) -> Path:
 
 
 def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
-    """Delete checkpoints, folders with a manifest, whose step is not in ``keep``.
+    """Delete the checkpoints (folders with a manifest) of all steps that are not in ``keep``.
 
     Links to folders are kept. Raises OSError.
     """
@@ -322,14 +322,14 @@ def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
     for step in surplus:
         path = checkpoint_path(root, step)
         if (path / MANIFEST).is_file() and not path.is_symlink():
-            # Under its name, remains after a kill would look like a damaged checkpoint.
+            # Renamed first: after a kill, the remains would look like a damaged checkpoint.
             discarded = temporary_path(path)
             path.rename(discarded)
             shutil.rmtree(discarded)
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
-    """List the files below a folder, without the manifest, by relative name."""
+    """List the files below a folder, except the manifest, by relative name."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     named = [(path.relative_to(folder).as_posix(), path) for path in paths]
     return [(name, path) for name, path in named if name != MANIFEST]

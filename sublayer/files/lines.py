@@ -1,4 +1,4 @@
-"""Bytes of files: slices read on access, and plain or compressed files by line and block."""
+"""Bytes of files: slices read on access; lines and blocks of plain or compressed files."""
 
 import bz2
 import codecs
@@ -36,14 +36,14 @@ else:
 
 _KINDS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz", ".zip": "zip"}
 PACKED = tuple(name for name in _KINDS if name != ".zip")
-"""Suffixes of files that are one packed file, read as its content."""
+"""Suffixes of compressed files, which are decompressed when read."""
 PACKED_TABLES = tuple(_KINDS)
-"""Of tables also an archive of one file."""
+"""Suffixes of compressed tables, archives of a single file included."""
 _LONGEST_LINE = 256 << 20
 _POINTER = b"version https://git-lfs.github.com/spec/"
-"""Beginning of the file that Git LFS leaves where another was not fetched."""
+"""Beginning of a Git LFS pointer, which replaces a file that was not fetched."""
 _FEWEST_BYTES = 8
-"""Of fewer no encoding is guessed."""
+"""Minimum number of bytes to guess an encoding from."""
 _UNPACKERS = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _OPENERS: dict[str, Any] = {
     "gzip": gzip.open,
@@ -52,7 +52,7 @@ _OPENERS: dict[str, Any] = {
 }
 _BLOCK_BYTES = 1 << 20
 _HELD_LINE_BYTES = 1000
-"""Memory of a line beside its bytes where all are held, as a row of a table."""
+"""Memory overhead in bytes of a line that is kept, such as a row of a table."""
 _DAMAGED = (
     *(EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, zipfile.BadZipFile),
     NotImplementedError,  # an unsupported zip method
@@ -62,15 +62,16 @@ _WINDOW = zstd.DecompressionParameter.window_log_max
 _LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
 _SHOWN_REASON = 200
 _BUFFER_BYTES = 1 << 20
-"""Bytes of a column that are read at a time: without it, all of a row group's."""
+"""Number of bytes of a column read at a time, instead of a full row group."""
 
 
 class FileText:
-    """The bytes of a file from ``start`` to before ``stop``, or to its end.
+    """Bytes of a file from ``start`` up to, not including, ``stop``, or to the end.
 
     Slices are read on access, so that a text of any size takes no memory.
 
-    Raises OSError where the file cannot be opened; a slice DataError where the file was truncated.
+    Raises OSError where the file cannot be opened. A slice raises DataError where the file was
+    truncated.
     """
 
     def __init__(self, path: Path, start: int = 0, stop: int | None = None) -> None:
@@ -98,7 +99,7 @@ class FileText:
     def __getitem__(self, index: int | slice) -> int | bytes:
         if isinstance(index, slice):
             start, stop, step = index.indices(self._n_bytes)
-            assert step == 1, "a text is read in its order"
+            assert step == 1, "a slice of a text must have step 1"
             return self._read(start, stop)
         if not -self._n_bytes <= index < self._n_bytes:
             raise IndexError(index)
@@ -106,7 +107,7 @@ class FileText:
         return self._read(start, start + 1)[0]
 
     def find(self, mark: bytes) -> int:
-        """Return the first index of ``mark``, as ``bytes.find`` does; -1 without one."""
+        """Return the first index of ``mark``, as ``bytes.find`` does; -1 if there is none."""
         n_more = len(mark) - 1
         for start in range(0, self._n_bytes, _BLOCK_BYTES):
             position = self[start : start + _BLOCK_BYTES + n_more].find(mark)
@@ -115,7 +116,7 @@ class FileText:
         return -1
 
     def rfind(self, mark: bytes, start: int, stop: int) -> int:
-        """Return the last index of ``mark`` from ``start`` to ``stop``; -1 without one."""
+        """Return the last index of ``mark`` from ``start`` to ``stop``; -1 if there is none."""
         n_more = len(mark) - 1
         while start < stop:
             first = max(start, stop - _BLOCK_BYTES)
@@ -135,8 +136,8 @@ class FileText:
             part = os.read(self._descriptor, stop - position)
             if not part:
                 raise DataError(
-                    f"{self._path} became shorter while it was read: leave it as it is, and run "
-                    "the command again"
+                    f"{self._path} became shorter while it was read: run the command again without "
+                    "changing it"
                 )
             parts.append(part)
             position += len(part)
@@ -158,7 +159,7 @@ def count_line_ends(text: bytes | FileText, stop: int) -> int:
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield lines, ends included, with their numbers from 1.
 
-    Files are plain, gzip, zstd, bzip2, xz or a zip archive of one file, by their suffix.
+    By its suffix a file is plain, gzip, zstd, bzip2, xz or a zip archive of one file.
 
     Raises DataError where the file cannot be read, is damaged or truncated, or has a line of 256
     MiB or more.
@@ -167,15 +168,15 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         for line, data in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
             if len(data) == _LONGEST_LINE:
                 raise DataError(
-                    f"{path}, line {line}: longer than {_LONGEST_LINE >> 20} MiB, which no line is"
+                    f"{path}, line {line}: longer than the maximum of {_LONGEST_LINE >> 20} MiB"
                 )
             yield line, data
 
 
 def held_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield lines as ``read_lines`` does, for callers that keep all.
+    """Yield lines as ``read_lines`` does, for callers that keep all lines in memory.
 
-    Raises DataError also where a compressed file takes more than half of the memory.
+    Also raises DataError where a compressed file takes more than half of the memory.
     """
     most = _most_bytes() if path.suffix.lower() in _KINDS else sys.maxsize
     held = 0
@@ -183,14 +184,14 @@ def held_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         held += len(data) + _HELD_LINE_BYTES
         if held > most:
             raise DataError(
-                f"{path} becomes more lines than half of the memory here holds, from line {line:,} "
-                "on: decompress it, and divide it into several"
+                f"{path} decompresses to more lines than half of the memory holds, from line "
+                f"{line:,} on: decompress it, and divide it into several files"
             )
         yield line, data
 
 
 def text_lines(path: Path, most: int | None = None) -> list[str]:
-    """Return a file's lines, at most ``most``, as text without their ends.
+    """Return the lines of a file, at most ``most``, as text without line ends.
 
     Raises DataError as ``held_lines`` and ``decoded`` do.
     """
@@ -208,21 +209,21 @@ def check_no_pointer(path: Path, start: bytes) -> None:
     """Raise DataError where a file is a Git LFS pointer."""
     if start.startswith(_POINTER):
         raise DataError(
-            f"{path} is a pointer of Git LFS, not the file itself: fetch that by `git lfs pull` in "
-            "its repository"
+            f"{path} is a pointer of Git LFS, not the file itself: fetch the file by `git lfs "
+            "pull` in its repository"
         )
 
 
 def wide_encoding(start: bytes) -> str | None:
-    """Return the encoding of a text that begins as UTF-16 or UTF-32 does; otherwise None."""
+    """Return the encoding of a text that begins like UTF-16 or UTF-32; otherwise None."""
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        # Other data may begin so: a text has a space, a line end or wide punctuation.
+        # Other data may begin with these bytes; a text has a space, line end or wide punctuation.
         text = start.decode("utf-16", "ignore")
         if set(text) & set(" \r\n\u3000\u3001\u3002") or (text and text.isascii()):
             return "UTF-16"
-    # Without a byte order mark: of Latin letters every second byte, and no other, is zero.
+    # Without a byte order mark: in Latin text every second byte, and no other, is zero.
     if len(start) < _FEWEST_BYTES:
         return None
     even, odd = (part.count(0) / len(part) for part in (start[::2], start[1::2]))
@@ -234,7 +235,7 @@ def wide_encoding(start: bytes) -> str | None:
 def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
     """Return the command that converts a file, compressed or not, to UTF-8.
 
-    The converted file gets ``suffix``; None: the same suffix.
+    The converted file gets ``suffix``; None keeps the suffix.
     """
     unpacker = _UNPACKERS.get(path.suffix.lower())
     name = path.stem if unpacker else path.name
@@ -248,9 +249,7 @@ def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
 
 def unpacked(path: Path) -> bytes:
     """Decompress a file; raise DataError as ``read_lines`` does, or where memory is too small."""
-    remedy = (
-        "half of the memory here: decompress it into a file, which is read without a copy in memory"
-    )
+    remedy = "half of the memory: decompress it into a file, which is read without a copy in memory"
     return b"".join(_within(path, read_blocks(path), _most_bytes(), remedy))
 
 
@@ -260,7 +259,9 @@ def _within(path: Path, blocks: Iterable[bytes], most: int, remedy: str) -> Iter
     for block in blocks:
         n_bytes += len(block)
         if n_bytes > most:
-            raise DataError(f"{path} becomes more than {most / (1 << 30):.1f} GiB, {remedy}")
+            raise DataError(
+                f"{path} decompresses to more than {most / (1 << 30):.1f} GiB, {remedy}"
+            )
         yield block
 
 
@@ -269,8 +270,8 @@ def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> byt
 
     ``target`` is in the cache; of several processes one writes it, and the others wait.
 
-    Raises DataError as ``read_lines`` does, where the hash differs from ``sha256``, where it takes
-    more than half of the free disk space, and where ``target`` cannot be written.
+    Raises DataError as ``read_lines`` does, where the file's hash differs from ``sha256``, where
+    the content takes more than half of the free disk space, and where ``target`` cannot be written.
     """
     blocks = read_blocks(path)
     start = io.BytesIO()
@@ -286,8 +287,8 @@ def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> byt
             return None
         with replacing(target) as file:
             remedy = (
-                "half of what is free in the cache: set SUBLAYER_CACHE to a folder with room, or "
-                "decompress it yourself"
+                "half of the free disk space of the cache: set SUBLAYER_CACHE to a folder with "
+                "room, or decompress the file yourself"
             )
             most = disk_usage(target.parent).free // 2
             for block in _within(path, chain([start.getvalue()], blocks), most, remedy):
@@ -303,9 +304,7 @@ def _check_hash(path: Path, sha256: str) -> None:
 
 def changed(name: Path | str) -> DataError:
     """Build the error for a file that changed while it was read."""
-    return DataError(
-        f"{name} changed while it was read: leave it as it is, and run the command again"
-    )
+    return DataError(f"{name} changed while it was read: run the command again without changing it")
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
@@ -375,13 +374,14 @@ def _naming(path: Path, kind: str) -> Iterator[None]:
 
 
 def _damaged(path: Path, kind: str, error: Exception) -> DataError:
-    return DataError(f"{path} is damaged {kind} ({error}): fetch or compress it again")
+    return DataError(f"{path} is a damaged {kind} file ({error}): fetch or compress it again")
 
 
 def archived_name(path: Path) -> str:
-    """Return the name of the one file of a zip archive.
+    """Return the name of the only file of a zip archive.
 
-    Raises DataError where it has none or several, is encrypted, or is not a zip archive.
+    Raises DataError where the archive has no file or several, is encrypted, or is not a zip
+    archive.
     """
     with _naming(path, "zip"), open_file(path) as file, zipfile.ZipFile(file) as archive:
         return _only_member(archive, path).filename
@@ -405,7 +405,8 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     ]
     if len(members) != 1:
         raise DataError(
-            f"{path} has {len(members):,} files, and one is read: unpack it, and name the file"
+            f"{path} has {len(members):,} files, but only an archive of one file is read: unpack "
+            "it, and name the file"
         )
     if members[0].flag_bits & 1:
         raise DataError(f"{path} is encrypted: unpack it, and name the file")
@@ -413,7 +414,7 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
 
 
 def _most_bytes() -> int:
-    # Half of the memory, or of 8 GiB where it is unknown.
+    # Half of the memory, or of 8 GiB if its size is unknown.
     return (total_memory() or 8 << 30) // 2
 
 
@@ -421,7 +422,7 @@ def _most_bytes() -> int:
 def parquet_file(path: Path) -> Iterator[Any]:
     """Open a Parquet file.
 
-    Raises DataError where pyarrow is not installed, or the file is damaged, also while it is read.
+    Raises DataError where pyarrow is not installed or the file is damaged, even while it is read.
     """
     parquet = extra_module("pyarrow.parquet", "Parquet files")
     arrow = import_module("pyarrow")
@@ -431,15 +432,15 @@ def parquet_file(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             yield file
     except (arrow.ArrowException, OSError, MemoryError, ValueError, OverflowError) as error:
-        # pyarrow's error depends on the damage; damaged sizes request more memory than exists, and
-        # damaged dates are in years that Python lacks.
+        # pyarrow's error depends on the damage: damaged sizes request more memory than exists, and
+        # damaged dates are in years that Python does not support.
         text = str(error) or type(error).__name__
         reason = text.splitlines()[0][:_SHOWN_REASON]
-        raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error
+        raise DataError(f"{path} is a damaged Parquet file ({reason}): fetch it again") from error
 
 
 def python_value(value: Any, path: Path, row: int) -> Any:
-    """Convert a Parquet value to Python's; raise DataError, with the row, if it is not UTF-8."""
+    """Convert a Parquet value to Python; raise DataError, with the row, for text not in UTF-8."""
     try:
         return value.as_py()
     except UnicodeDecodeError as error:

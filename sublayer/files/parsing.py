@@ -1,7 +1,7 @@
-"""Untrusted JSON and TOML, limited in size, depth and digits.
+"""Parsing of untrusted JSON and TOML, limited in size, depth and digits.
 
-Refused: duplicate keys, text that is not Unicode (lone surrogates), numbers that are not finite or
-have more digits than any field takes. The error class is the caller's; its line names the file and
+Errors: duplicate keys, text that is not Unicode (lone surrogates), numbers that are not finite or
+have more digits than any field needs. The error class is the caller's; its line names the file and
 the place in it.
 """
 
@@ -20,11 +20,11 @@ from sublayer.errors import DataError, SublayerError
 from sublayer.files.storage import open_file
 
 MAX_BYTES = 16 << 20
-"""Of a file, unless its reader says otherwise: 16 MiB."""
+"""Maximum size of a file, unless its reader passes another."""
 MAX_DEPTH = 64
-"""Objects and lists within each other."""
+"""Maximum nesting of objects and lists."""
 MAX_DIGITS = 40
-"""Digits of a whole number; a double has 17."""
+"""Maximum number of digits of an integer; a double has 17."""
 
 _MAX_BITS = (10**MAX_DIGITS).bit_length()
 _MAX_KEY_PARTS = 32
@@ -36,8 +36,8 @@ _SHOWN = 60
 def read_json(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> Any:
     """Read a JSON file within this module's limits.
 
-    Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
-    larger than ``max_bytes`` or is not such JSON.
+    Raises FileNotFoundError without a file; ``error``, with the file's name, where it cannot be
+    read, is larger than ``max_bytes`` or is not valid JSON.
     """
     return parse_json(read_bytes(path, error, max_bytes=max_bytes), str(path), error)
 
@@ -51,7 +51,7 @@ def read_json_object(
     """
     content = read_json(path, error, max_bytes=max_bytes)
     if not isinstance(content, dict):
-        raise error(f"{path} holds no JSON object")
+        raise error(f"{path} is not a JSON object")
     return content
 
 
@@ -60,8 +60,8 @@ def read_toml(
 ) -> dict[str, Any]:
     """Read a TOML file within this module's limits.
 
-    Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
-    larger than ``max_bytes`` or is not such TOML.
+    Raises FileNotFoundError without a file; ``error``, with the file's name, where it cannot be
+    read, is larger than ``max_bytes`` or is not valid TOML.
     """
     return parse_toml(read_bytes(path, error, max_bytes=max_bytes), str(path), error)
 
@@ -69,8 +69,8 @@ def read_toml(
 def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
     """Read a file of at most ``max_bytes``.
 
-    Raises FileNotFoundError without a file; ``error``, with its name, where it is larger, cannot be
-    read, or is a pipe or a device.
+    Raises FileNotFoundError without a file; ``error``, with the file's name, where it is larger,
+    cannot be read, or is a pipe or a device.
     """
     try:
         with open_file(path) as file:
@@ -80,14 +80,14 @@ def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> byt
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
     if len(data) > max_bytes:
-        raise error(f"{path} is larger than {max_bytes:,} bytes, too large for such a file")
+        raise error(f"{path} is larger than the maximum of {max_bytes:,} bytes")
     return data
 
 
 def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
     """Parse JSON within this module's limits; errors begin with ``name``.
 
-    Raises ``error`` for invalid JSON; departures from JSON: see the module's docstring.
+    Raises ``error`` for invalid JSON, and for the cases of the module's docstring.
     """
     text = _decode(data, name, error)
 
@@ -107,7 +107,7 @@ def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
             text,
             object_pairs_hook=unique,
             parse_int=lambda digits: _whole(digits, refuse),
-            parse_constant=lambda word: refuse(f"holds {word}, which is not a number of JSON"),
+            parse_constant=lambda word: refuse(f"holds {word}, which is not valid in JSON"),
         )
     except json.JSONDecodeError as problem:
         refuse(f"is not JSON: {problem}")
@@ -130,19 +130,19 @@ def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict
 
 
 def parse_toml_value(text: str) -> Any:
-    """Parse a setting's value; text that is not valid TOML is returned as it is.
+    """Parse a setting's value; text that is not valid TOML is returned unchanged.
 
-    So is text beyond this module's limits. Numbers that are not finite are returned, for the field
-    to refuse.
+    Text beyond this module's limits is returned unchanged, too. Numbers that are not finite are
+    returned, so that the field reports them.
     """
     try:
         content = _load_toml(f"value = {text}", "", DataError)
     except (tomllib.TOMLDecodeError, DataError):
-        # A non-finite number is a value all the same, so that its error can name the fault.
+        # A number that is not finite is returned, so that the error can name it.
         if text in ("inf", "+inf", "-inf", "nan", "+nan", "-nan"):
             return float(text)
         return text
-    if len(content) > 1:  # the text has a line break and another key
+    if len(content) > 1:  # the text has a line break and a second key
         return text
     return content["value"]
 
@@ -156,9 +156,9 @@ def _load_toml(text: str, name: str, error: type[SublayerError]) -> dict[str, An
         raise
     except RecursionError:
         raise error(f"{name} is nested more than {MAX_DEPTH} deep") from None
-    except ValueError:  # Python refuses to read thousands of digits, and dates that no calendar has
+    except ValueError:  # Python rejects thousands of digits, and invalid dates
         raise error(
-            f"{name} holds a number of more than {MAX_DIGITS} digits, or an impossible date"
+            f"{name} holds a number of more than {MAX_DIGITS} digits, or an invalid date"
         ) from None
     _check(content, name, error)
     return content
@@ -181,7 +181,7 @@ def _whole(digits: str, refuse: Callable[[str], NoReturn]) -> int:
 
 def _check(content: Any, name: str, error: type[SublayerError]) -> None:
     """Raise ``error`` where values are nested too deep, not finite, too long or not Unicode."""
-    # Breadth first, with the path of keys: recursion would be as deep as a hostile file.
+    # Breadth first, with the path of keys: recursion would be as deep as a malicious file.
     level: list[tuple[str, Any]] = [("", content)]
     for _ in range(MAX_DEPTH + 1):
         next_level: list[tuple[str, Any]] = []
@@ -223,13 +223,13 @@ def _shorten(text: str) -> str:
 
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""Steps, tokens, bytes."""
+"""Count of steps, tokens or bytes."""
 Number = Annotated[float, Field(ge=-1e40, le=1e40)]
-"""A measured number within float32, so that a sum of many is finite too."""
+"""Measured number within the range of float32, so that sums of many remain finite."""
 
 
 class Typed(BaseModel):
-    """Content of a file; only integers are converted, to floating-point numbers."""
+    """Typed content of a file; the only conversion is from integers to floating-point numbers."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, extra="ignore")
 
@@ -255,7 +255,7 @@ def check_typed(
 ) -> Content:
     """Check parsed content against a type; errors begin with ``name``.
 
-    ``has_tuples`` accepts JSON's lists as tuples.
+    ``has_tuples`` accepts JSON lists as tuples.
 
     Raises ``error`` with the place of the first invalid value.
     """
@@ -268,7 +268,7 @@ def check_typed(
         first, *_ = problem.errors(include_url=False, include_input=False, include_context=False)
         keys, message = ".".join(map(str, first["loc"])), first["msg"]
         where = f"{keys[:80]}: " if keys else ""
-        # Pydantic's messages begin with a capital; here they end a sentence.
+        # Pydantic's messages begin with a capital letter, but here they end a sentence.
         why = message[:1].lower() + message[1:]
         raise error(f"{name} is damaged: {where}{why}") from None
     return checked

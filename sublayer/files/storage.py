@@ -1,4 +1,4 @@
-"""Files and folders: users' paths, atomic writing, locks against other processes."""
+"""Files and folders: users' paths, atomic writing, locks between processes."""
 
 import errno
 import hashlib
@@ -22,7 +22,7 @@ from sublayer.system.terminal import stage
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-_NO_FILE = "it is a pipe or a device: write what it gives into a file"
+_NO_FILE = "it is a pipe or a device: write its content to a file"
 _FOLDER = "it is a folder: name a file"
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 _ABANDONED_S = 24 * 3600.0
@@ -37,27 +37,27 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise ConfigError(
-            f"{os.fspath(path)!r} begins with the name of a user who has no home folder here"
+            f"{os.fspath(path)!r} names a user without a home folder: give another path"
         ) from None
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path with links resolved; the path itself for a loop of links."""
+    """Return the absolute path with links resolved, or the path itself for a loop of links."""
     return Path(os.path.realpath(path))
 
 
 def describe_runs_within(folder: str | os.PathLike[str]) -> str:
-    """Name a run in a comparison's folder, to end an error message; empty for other folders."""
+    """Suggest a run in a comparison's folder, to end an error message; empty for other folders."""
     runs = sorted(recipe.parent for recipe in Path(folder).glob("arms/**/recipe.toml"))
     if not runs:
         return ""
-    return f"; it is a comparison, which has runs: name one, such as {as_typed(str(runs[0]))}"
+    return f"; it is a comparison: name one of its runs, such as {as_typed(str(runs[0]))}"
 
 
 def as_typed(name: str) -> str:
-    """Return a path below the current folder as a relative one; others unchanged.
+    """Return a path below the current folder as a relative path, and any other path unchanged.
 
-    Applies to both files of a name ``A and B``.
+    In a name ``A and B`` both paths are converted.
     """
     shown = []
     for part in name.split(" and "):
@@ -68,7 +68,7 @@ def as_typed(name: str) -> str:
 
 
 def check_name(path: Path, error: type[SublayerError]) -> None:
-    """Raise ``error`` for a path that is not UTF-8: neither libraries nor records can name it."""
+    """Raise ``error`` for a path that is not UTF-8, which libraries and records cannot name."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -88,10 +88,10 @@ def check_paths(source: Path, folder: Path) -> None:
 
 
 class RegularFile(FileIO):
-    """The bytes of a regular file, read without blocking.
+    """Regular file, whose bytes are read without blocking.
 
-    Raises OSError, also for pipes and devices, which may never end, and where a read would block,
-    as of ``/proc/kmsg``.
+    Raises OSError, also for pipes and devices, which may never end, and for reads that would block,
+    such as those of ``/proc/kmsg``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,13 +135,13 @@ def sha256_of(path: Path) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Raise OSError where a library could not open ``path``, or would block: see ``open_file``."""
+    """Raise OSError where a library could not open ``path`` or would block (``open_file``)."""
     open_file(path).close()
 
 
 def open_regular(path: str | Path, flags: int) -> int:
     """Open a regular file; return its descriptor, or raise OSError as ``RegularFile`` does."""
-    # Non-blocking: opening a pipe without a writer would never return.
+    # Opened without blocking, since opening a pipe without a writer would never return.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -154,7 +154,7 @@ def open_regular(path: str | Path, flags: int) -> int:
 
 def temporary_path(path: Path) -> Path:
     """Return a new, unique hidden path in the folder of ``path``."""
-    # The name is truncated: the length of the final name suffices.
+    # The name is truncated, so that it is not too long for the file system.
     return path.with_name(f".{path.name[:64]}.{uuid.uuid4().hex}.partial")
 
 
@@ -174,8 +174,8 @@ def _replacing(path: Path) -> Iterator[Path]:
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces ``path`` once it is on disk, or leaves no trace.
 
-    The temporary file is created exclusively and so follows no link; a link at ``path`` is itself
-    replaced. Raises OSError.
+    The temporary file is created exclusively, and thus follows no link; a link at ``path`` is
+    replaced itself. Raises OSError.
     """
     with _replacing(path) as partial:
         try:
@@ -191,9 +191,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file atomically; text as UTF-8.
+    """Write a file atomically, text as UTF-8; an existing file is replaced.
 
-    Replaces ``path``. Raises OSError, also where the folder is missing.
+    Raises OSError, also where the folder is missing.
     """
     data = content.encode() if isinstance(content, str) else content
     with new_file(path) as file:
@@ -213,12 +213,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """Create a folder that becomes ``path`` once it is on disk, or leaves no trace.
 
-    Missing parents are created, and removed again where the caller fails. Raises FileExistsError
-    where ``path`` exists, before or after, and OSError.
+    Missing parents are created, and removed if the caller fails. Raises FileExistsError where
+    ``path`` exists, before or after, and OSError.
     """
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists")
-    # Only created folders are removed again after a failure.
+    # Only folders created here are removed after a failure.
     made = [folder for folder in path.parents if not folder.exists()]
     try:
         with _replacing(path) as partial:
@@ -233,7 +233,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         for folder in made:
-            with suppress(OSError):  # another process has put something there
+            with suppress(OSError):  # another process has written to the folder
                 folder.rmdir()
         raise
 
@@ -243,7 +243,7 @@ def remove_abandoned(folder: Path) -> None:
     for path in folder.glob(".*.partial"):
         if not _TEMPORARY.fullmatch(path.name):
             continue
-        with suppress(OSError):  # another process has removed it, or we may not
+        with suppress(OSError):  # already removed by another process, or no permission
             age_s = time.time() - path.lstat().st_mtime
             if age_s <= _ABANDONED_S:
                 continue
@@ -254,9 +254,9 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file or a folder's entries to disk, where the system can. Raises OSError."""
+    """Flush a file or a folder's entries to disk, if the system can. Raises OSError."""
     if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folders
+        return  # Windows cannot open folders
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -265,33 +265,33 @@ def sync(path: Path) -> None:
 
 
 def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> None:
-    """Raise ConfigError where a file exists already, or has another suffix."""
+    """Raise ConfigError where a file to be written exists already, or has another suffix."""
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
         *others, last = suffixes
         kinds = f"{', '.join(others)} or {last}" if others else last
-        raise ConfigError(f"{option} {path} has to end in {kinds}")
+        raise ConfigError(f"{option} {path} must end in {kinds}")
     if not path.absolute().parent.is_dir():
-        raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
+        raise ConfigError(f"{option} {path}: the folder {path.parent} is missing: create it first")
     if os.path.lexists(path):
-        raise ConfigError(f"{path} is there already: move it, or name another file")
+        raise ConfigError(f"{path} exists already: move it, or name another file")
 
 
 @contextmanager
 def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
-    """Lock a folder, created where it is missing, against other processes that lock it.
+    """Lock a folder, created if missing, against other processes that lock it.
 
-    With ``waits_for``, the holder in words, this process waits for it, and a file in place of the
-    folder raises OSError.
+    With ``waits_for``, a description of the holder, this process waits for the holder, and a file
+    in place of the folder raises OSError.
 
-    Removes the lock at the end, and created folders that are empty. A user's file with the lock's
-    name is locked but never changed. Raises FolderHeld where another process holds the folder,
-    ConfigError where the folder cannot exist; OSError.
+    The lock, and created folders that are empty, are removed at the end. A user's file with the
+    name of the lock is locked but never changed. Raises FolderHeld where another process holds the
+    folder, ConfigError where the folder cannot be created; OSError.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     if waits_for is not None and folder not in missing:
-        missing.insert(0, folder)  # the awaited process created it
+        missing.insert(0, folder)  # created by the awaited process
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -306,7 +306,7 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
             # The lock is removed, unless it is a user's file.
             path = folder / LOCK
             os.lseek(descriptor, 0, os.SEEK_SET)
-            content = os.read(descriptor, len(_CONTENT) + 1)  # one more, to tell a longer file
+            content = os.read(descriptor, len(_CONTENT) + 1)  # one more detects a longer file
             if sys.platform == "win32":
                 os.close(descriptor)  # an open file cannot be removed there
             with suppress(OSError):
@@ -316,14 +316,14 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
                 os.close(descriptor)
     finally:
         for path in missing:
-            with suppress(OSError):  # it is not empty
+            with suppress(OSError):  # the folder is not empty
                 path.rmdir()
 
 
 def is_held(folder: Path) -> bool:
     """Return whether another process holds a folder; nothing is written."""
     if sys.platform == "win32":
-        return False  # there a lock cannot be tested without taking it
+        return False  # on Windows a lock cannot be tested without taking it
     import fcntl
 
     try:
@@ -353,7 +353,7 @@ def _acquire(folder: Path, waits_for: str | None) -> int:
                 with stage(f"waiting for {waits_for}"):
                     while not try_lock(descriptor):
                         time.sleep(_WAITING_S)
-            # The holder may have removed it meanwhile: then others can lock a new one.
+            # The holder may have removed the lock meanwhile: then others can lock a new one.
             if is_at(descriptor, path):
                 return descriptor
         except BaseException:
@@ -364,7 +364,7 @@ def _acquire(folder: Path, waits_for: str | None) -> int:
 
 
 def _open(path: Path) -> int:
-    """Open the lock, new or existing: follow no link, do not block, change nothing."""
+    """Open the lock, new or existing, without following links, blocking or changing it."""
     flags = (
         os.O_RDWR
         | getattr(os, "O_NOFOLLOW", 0)
@@ -376,16 +376,16 @@ def _open(path: Path) -> int:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 os.write(descriptor, _CONTENT)
-            except OSError:  # the disk is full: the file's owner would be unknown
+            except OSError:  # the disk is full: the file could not be recognized as a lock
                 os.close(descriptor)
                 path.unlink()
                 raise
             return descriptor
         if path.is_symlink() or not path.is_file():
             if not os.path.lexists(path):
-                continue  # it was removed meanwhile
+                continue  # the lock was removed meanwhile
             raise ConfigError(
-                f"{path} is in the way, it is not a file: move it, or give another --out"
+                f"{path} is not a file, but the name of the lock: move it, or give another --out"
             )
         with suppress(FileNotFoundError):
             return os.open(path, flags)
@@ -411,7 +411,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Return whether an open file is still the one at a path."""
+    """Return whether a path still names an open file."""
     try:
         there = path.lstat()
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""Tensors in safetensors files: headers, and shards written by several processes.
+"""Tensors in safetensors files: headers, and parts written by several processes.
 
 A part holds slices of tensors, with their offsets in its header, as written by the
-``HuggingFaceStorageWriter`` of ``torch.distributed.checkpoint``. A single process can read them.
+``HuggingFaceStorageWriter`` of ``torch.distributed.checkpoint``. A single process can read the
+parts.
 """
 
 from collections.abc import Mapping
@@ -23,11 +24,11 @@ _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", tor
 
 @dataclass(frozen=True)
 class Header:
-    """A tensor's shape and dtype in a file."""
+    """Shape and dtype of a tensor in a file."""
 
     shape: list[int]
     dtype: str
-    """Its name in safetensors, such as F32 or BF16."""
+    """Name of the dtype in safetensors, such as F32 or BF16."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -48,8 +49,8 @@ def check_names_and_shapes(
 ) -> None:
     """Raise CheckpointError, naming the tensor and both shapes, where names or shapes differ.
 
-    ``expected`` are the model's shapes, ``stored`` the file's, ``where`` names it. Names are
-    checked first; the error names the first in order.
+    ``expected`` are the model's shapes, ``stored`` those of the file ``where``. Names are checked
+    first; the error names the first tensor in order.
     """
     belongs = f"{where} belongs to another model"
     if missing := expected.keys() - stored.keys():
@@ -58,7 +59,9 @@ def check_names_and_shapes(
         raise CheckpointError(f"{belongs}: this one has no {min(surplus)}")
     for name, shape in expected.items():
         if stored[name] != shape:
-            raise CheckpointError(f"{belongs}: {name} is {stored[name]} there, {shape} here")
+            raise CheckpointError(
+                f"{belongs}: {name} has the shape {stored[name]} there, {shape} here"
+            )
 
 
 def check_headers(
@@ -66,8 +69,8 @@ def check_headers(
 ) -> None:
     """Raise CheckpointError, naming the tensor, where names, shapes or dtypes differ.
 
-    ``targets`` are the model's tensors by name, ``stored`` the headers of the file ``where``. A
-    dtype is not converted: a run resumes in its saved precision.
+    ``targets`` are the model's tensors by name, ``stored`` the headers of the file ``where``.
+    Dtypes are not converted, since a run resumes in its saved precision.
     """
     expected = {name: header_of(target) for name, target in targets.items()}
     shapes, stored_shapes = (
@@ -92,7 +95,7 @@ class _SliceEntry(Typed):
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of a tensor in a file: offset and length along each axis."""
+    """Slice of a tensor in a file: offset and length along each axis."""
 
     file: Path
     starts: tuple[int, ...]
@@ -101,26 +104,26 @@ class _Slice:
 
     @property
     def ends(self) -> list[int]:
-        """Position behind the slice along each axis."""
+        """Position after the slice along each axis."""
         return [start + length for start, length in zip(self.starts, self.shape, strict=True)]
 
 
 @dataclass(frozen=True)
 class StoredTensors:
-    """Stored tensors: those of one file, or else of the parts in a folder."""
+    """Stored tensors, in a single file or else in the parts of a folder."""
 
     whole: Path
     folder: Path
 
     def files(self) -> list[Path]:
-        """List the files, parts in order; the single one where nothing exists."""
+        """List the files, parts in order; the single file if nothing exists."""
         if self.whole.is_file():
             return [self.whole]
         return sorted(self.folder.glob(PART_PATTERN)) or [self.whole]
 
     @property
     def is_whole(self) -> bool:
-        """True for a single file, or where nothing exists."""
+        """Return whether the tensors are in a single file, or nothing exists."""
         return self.files() == [self.whole]
 
     @property
@@ -133,15 +136,15 @@ class StoredTensors:
     def headers(self) -> dict[str, Header]:
         """Read names, shapes and dtypes of full tensors, without their values.
 
-        Raises CheckpointError where parts do not form full tensors; OSError and SafetensorError as
-        opening a file does.
+        Raises CheckpointError where parts do not form full tensors; OSError and SafetensorError
+        where a file cannot be opened.
         """
         return {name: self._header(name, pieces) for name, pieces in self._pieces().items()}
 
     def read(self, *, device: str = "cpu") -> dict[str, Tensor]:
         """Read full tensors, joined from their parts.
 
-        Raises what ``headers`` does.
+        Raises the errors of ``headers``.
         """
         if self.is_whole:
             check_file(self.whole)
@@ -163,7 +166,7 @@ class StoredTensors:
             try:
                 check_file(path)
                 with safe_open(path, framework="pt") as file:
-                    # The offset of each slice of a part; none in a file of full tensors.
+                    # Offset of each slice of a part; empty in a file of full tensors.
                     text = (file.metadata() or {}).get(_OFFSETS, "{}")
                     described = parse_json(text, str(path), CheckpointError)
                     offsets = check_typed(
@@ -181,12 +184,12 @@ class StoredTensors:
             except (OSError, SafetensorError) as error:
                 if self.is_whole:
                     raise
-                # Of several files, the error names the one.
-                raise CheckpointError(f"{path} is damaged or cut short ({error})") from None
+                # The error names the damaged file among several.
+                raise CheckpointError(f"{path} is damaged or truncated ({error})") from None
         return pieces
 
     def _header(self, name: str, pieces: list[_Slice]) -> Header:
-        """Return the header of a full tensor; raise CheckpointError where its pieces make none."""
+        """Return the header of a full tensor; raise CheckpointError if pieces are missing."""
         first = pieces[0]
         n_axes = len(first.shape)
         is_alike = all(
@@ -195,11 +198,12 @@ class StoredTensors:
         )
         if not is_alike or not _join(pieces):
             raise CheckpointError(
-                f"{self.folder} has no whole {name}: a part is missing, or is of another checkpoint"
+                f"{self.folder} lacks a piece of {name}: a part is missing, or belongs to another "
+                "checkpoint"
             )
         if first.dtype not in _DTYPES.values():
             raise CheckpointError(
-                f"{first.file} has {name} as {first.dtype}: weights are floating-point numbers"
+                f"{first.file} has {name} as {first.dtype}: weights must be floating-point numbers"
             )
         return Header(_whole(pieces), first.dtype)
 
@@ -209,7 +213,7 @@ def _whole(pieces: list[_Slice]) -> list[int]:
 
 
 def _join(pieces: list[_Slice]) -> bool:
-    """Check whether pieces cover a tensor: contiguous along one axis."""
+    """Check whether pieces cover a tensor, contiguous along one axis."""
     divided = [
         axis
         for axis, length in enumerate(_whole(pieces))

@@ -1,1 +1,1 @@
-"""The machine and its operating system: memory, threads, signals, streams, locks."""
+"""Machine and operating system: memory, processes, signals, terminal, progress display."""

@@ -234,8 +234,8 @@ def choose_device(name: str | None) -> "torch.device":
     """Return the named device, by default a CUDA GPU, else the CPU.
 
     A launched process uses the GPU of its local rank, unless one is named by number. Apple's GPU
-    (mps) is used only by name: nothing has been measured on it. Raises ConfigError for a missing
-    device.
+    (mps) is used only by name, since nothing has been measured on it. Raises ConfigError for a
+    missing device.
     """
     import torch
 
@@ -256,7 +256,7 @@ def check_device(name: "str | torch.device") -> "torch.device":
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         # torch raises various errors for devices that are missing or not built in.
         raise ConfigError(
-            f"device {str(name)!r} is not there: use cpu, or cuda where there is a GPU"
+            f"device {str(name)!r} is missing: use cpu, or cuda on a machine with a GPU"
         ) from None
     return device
 
@@ -273,10 +273,10 @@ def wait_for(device: "torch.device") -> None:
 
 @cache
 def processor() -> str:
-    """Return the processor's name, or its architecture where that is unknown."""
+    """Return the processor's name, or its architecture if the name is unknown."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # only Linux has it
+    except OSError:  # only Linux has the file
         text = ""
     named = re.search(r"^model name[^:\n]*:(.*)", text, re.MULTILINE)
     return named[1].strip() if named else platform.processor() or platform.machine()
@@ -304,10 +304,10 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 class PeakMemory:
-    """Context that measures peak memory beyond the bytes resident at its start.
+    """Context that measures the peak of memory, beyond the bytes resident at its start.
 
-    On a CPU it is the process's resident set (Linux; ``bytes`` is None elsewhere), on a GPU the
-    allocator's.
+    On a CPU the resident set of the process is measured (on Linux; ``bytes`` is None elsewhere), on
+    a GPU the memory of the allocator.
     """
 
     def __init__(self, device: "torch.device") -> None:
@@ -344,10 +344,10 @@ class PeakMemory:
 
 
 def _resident(name: str) -> int | None:
-    """Return a line of this process's status, in bytes."""
+    """Return the value of a line of this process's status, in bytes."""
     try:
         lines = _STATUS.read_text().splitlines()
-    except OSError:  # only Linux has it
+    except OSError:  # only Linux has the file
         return None
     for line in lines:
         if line.startswith(f"{name}:"):

@@ -1,9 +1,10 @@
-"""Processes: variables of a launcher, such as ``torchrun``; Python commands; a fork server.
+"""Processes: environment variables of a launcher (``torchrun``), Python commands, a fork server.
 
 The fork server is a process that imports a program once and forks a process per use. A fork is safe
-on Linux while the server has no Python threads and has computed nothing: OpenMP, oneDNN and CUDA
-start in the forked processes, and OpenBLAS ends its threads at a fork. A process has the memory,
-signals, exit code and standard input of a newly started one, which it is on other systems.
+on Linux as long as the server has no Python threads and has computed nothing: OpenMP, oneDNN and
+CUDA start in the forked processes, and OpenBLAS ends its threads at a fork. A forked process has
+the memory, signals, exit code and standard input of a newly started one. On other systems a process
+is newly started.
 """
 
 import json
@@ -32,7 +33,7 @@ _REMEDY = "start the processes with torchrun, which sets it"
 def n_launched() -> int:
     """Return the world size; 1 without ``torchrun``.
 
-    Raises ConfigError, as all functions here do, for variables that no launcher sets.
+    Raises ConfigError, as all functions of this module do, for variables without a valid value.
     """
     return _number("WORLD_SIZE", "1", least=1)
 
@@ -48,12 +49,12 @@ def own_gpu_number() -> int:
 
 
 def restart_count() -> int:
-    """Return the launcher's restart count; 0 without one."""
+    """Return the launcher's restart count; 0 without a launcher."""
     return _number("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def is_first_launched() -> bool:
-    """Check whether this process is rank 0, before or after it joins the others."""
+    """Check whether this process is rank 0, before or after it joins the process group."""
     return n_launched() == 1 or _rank() == 0
 
 
@@ -69,14 +70,14 @@ def meeting_place() -> tuple[str, int]:
         raise ConfigError(f"WORLD_SIZE = {n_launched()} needs MASTER_ADDR: {_REMEDY}")
     port = _number("MASTER_PORT")
     if port not in _PORTS:
-        raise ConfigError(f"MASTER_PORT = {port} is no port, 1 to {_PORTS[-1]}: {_REMEDY}")
+        raise ConfigError(f"MASTER_PORT = {port} is not a port from 1 to {_PORTS[-1]}: {_REMEDY}")
     return address, port
 
 
 def check_launch() -> None:
     """Raise ConfigError where a launched process lacks its rank or rendezvous address.
 
-    A library would give a traceback instead, or wait for processes that do not exist.
+    Without the check a library would raise a traceback, or wait for processes that do not exist.
     """
     n_processes = n_launched()
     if n_processes == 1:
@@ -84,8 +85,7 @@ def check_launch() -> None:
     rank = _rank()
     if rank >= n_processes:
         raise ConfigError(
-            f"RANK = {rank} is none of WORLD_SIZE = {n_processes} processes, which are numbered "
-            f"from 0: {_REMEDY}"
+            f"RANK = {rank} must be at least 0 and below WORLD_SIZE = {n_processes}: {_REMEDY}"
         )
     own_gpu_number()
     restart_count()
@@ -97,11 +97,11 @@ def _rank() -> int:
 
 
 def _number(name: str, alone: str = "", *, least: int = 0) -> int:
-    """Return a variable's whole number, by default ``alone``; "" makes it mandatory."""
+    """Return a variable's integer, by default ``alone``; "" makes the variable mandatory."""
     text = os.environ.get(name) or alone
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) < least:
         value = text[:40] or "unset"
-        raise ConfigError(f"{name} = {value} is no whole number from {least} on: {_REMEDY}")
+        raise ConfigError(f"{name} = {value} is not an integer of at least {least}: {_REMEDY}")
     return int(text)
 
 
@@ -126,8 +126,8 @@ def at_end_of_input(act: Callable[[], None]) -> None:
 def python_command(module: str) -> list[str]:
     """Return the command that calls a module's ``main`` and exits with its code.
 
-    The import path is this process's: the package is the same one, and the working directory is not
-    added.
+    The import path is this process's, so that the package is the same and the working directory is
+    not added.
     """
     program = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -137,14 +137,14 @@ def python_command(module: str) -> list[str]:
 
 
 class ForkServer:
-    """Starts processes that call a module's ``main``, which begins with ``forked_argument``."""
+    """Server that forks processes of a module's ``main``, which begins with ``forked_argument``."""
 
     def __init__(self, module: str) -> None:
         self._command = python_command(module)
         self._server: subprocess.Popen[bytes] | None = None
 
     def start(self, argument: str) -> "subprocess.Popen[bytes] | Forked":
-        """Start a process, whose standard input is a pipe. Raises OSError."""
+        """Start a process with a pipe as its standard input. Raises OSError."""
         if sys.platform != "linux":
             return subprocess.Popen([*self._command, argument], stdin=subprocess.PIPE)
         if self._server is None or self._server.poll() is not None:
@@ -155,7 +155,7 @@ class ForkServer:
         return Forked(self._requests, argument)
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the server, not its processes; ``at_once``: without its pending forks."""
+        """End the server, but not its processes; ``at_once`` drops its pending forks."""
         if self._server is not None:
             if at_once:
                 self._server.kill()
@@ -165,7 +165,7 @@ class ForkServer:
 
 
 class Forked:
-    """A forked process, as ``subprocess.Popen`` presents one."""
+    """Forked process, with the interface of ``subprocess.Popen``."""
 
     def __init__(self, requests: socket.socket, argument: str) -> None:
         (their_input, own_input), (status, their_status) = os.pipe(), os.pipe()
@@ -181,7 +181,7 @@ class Forked:
             os.close(their_status)
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the process lives."""
+        """Return the exit code, negative for a signal; None while the process runs."""
         while (
             self.returncode is None
             and (number := self._status.read(_STATUS_NUMBER.size)) is not None
@@ -189,7 +189,7 @@ class Forked:
             if number and self.pid is None:
                 (self.pid,) = _STATUS_NUMBER.unpack(number)
             else:
-                # Without a number the server was killed, or has not forked it.
+                # Without a process number the server was killed, or has not forked yet.
                 lost = 1 if self.pid is None else -signal.SIGKILL
                 self.returncode = _STATUS_NUMBER.unpack(number)[0] if number else lost
                 self._status.close()
@@ -202,13 +202,13 @@ class Forked:
         return code
 
     def kill(self) -> None:
-        """Kill the process, if it has begun."""
+        """Kill the process, if it has started."""
         if self.poll() is None and self.pid is not None:
             os.kill(self.pid, signal.SIGKILL)
 
 
 def forked_argument(preload: Callable[[], None]) -> str | None:
-    """Return this process's argument, started or forked; None when a server ends.
+    """Return the argument of this started or forked process; None when the server ends.
 
     ``preload`` imports the libraries of a server's processes.
     """
@@ -217,7 +217,7 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the forked processes handle them
     preload()
-    # Locks that other threads hold would stay locked in a fork.
+    # Locks that other threads hold would remain locked in a fork.
     can_fork = threading.active_count() == 1
     statuses: dict[int, int] = {}
     with socket.socket(fileno=os.dup(0)) as requests:
@@ -232,14 +232,14 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                     text = argument.decode()
                     if can_fork:
                         process = os.fork()
-                    else:  # a process of this command alone, which holds its own status
+                    else:  # the forked process, which keeps only its own status pipe
                         command = [*sys.orig_argv, text]
                         moves = ((own_input, 0), (status, status))
                         actions = [(os.POSIX_SPAWN_DUP2, *move) for move in moves]
                         process = os.posix_spawn(
                             sys.executable, command, os.environ, file_actions=actions
                         )
-                except OSError:  # too little memory, or too many processes: its status ends
+                except OSError:  # too little memory, or too many processes: close the status pipe
                     os.close(status)
                 else:
                     if not process:
@@ -247,12 +247,12 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                             os.close(other)
                         os.dup2(own_input, 0)
                         return text
-                    with suppress(OSError):  # nobody waits for it
+                    with suppress(OSError):  # no process waits for it
                         os.write(status, _STATUS_NUMBER.pack(process))
                     statuses[process] = status
                 os.close(own_input)
             while statuses and (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 status = statuses.pop(ended[0])
-                with suppress(OSError):  # nobody waits for it
+                with suppress(OSError):  # no process waits for it
                     os.write(status, _STATUS_NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
                 os.close(status)

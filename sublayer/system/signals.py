@@ -1,7 +1,7 @@
-"""SIGINT, SIGTERM and SIGUSR1: the first ends the program, immediate repeats are ignored.
+"""Signals: the first SIGINT, SIGTERM or SIGUSR1 ends the program; immediate repeats are ignored.
 
-The first of several signals determines the exit code. A later one interrupts again, for hanging
-work. SIGUSR1 is a cluster's preemption warning: the exit code requests a restart.
+The first of several signals determines the exit code. A later signal interrupts again, in case work
+hangs. SIGUSR1 is a cluster's preemption warning, for which the exit code requests a restart.
 """
 
 import signal
@@ -12,9 +12,9 @@ from types import FrameType
 from typing import Any, Self
 
 INTERRUPTED, PREEMPTED = 130, 75
-"""Exit codes; the second is EX_TEMPFAIL of sysexits.h: try again."""
+"""Exit codes; the second is EX_TEMPFAIL of sysexits.h, which requests a restart."""
 WARNING: int | None = getattr(signal, "SIGUSR1", None)
-"""The signal that warns; None where the system has none."""
+"""Signal of a preemption warning; None if the system has none."""
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
 )
@@ -22,13 +22,13 @@ _IN_A_ROW_S = 2.0
 
 
 class _Interruption:
-    """Raise KeyboardInterrupt for a signal, unless it follows another or the work is done."""
+    """Signal handler: raise KeyboardInterrupt, unless for a repeat or after the work is done."""
 
     def __init__(self) -> None:
         self.is_over = False
         self.was_raised = False
         self.number: int = signal.SIGINT
-        """The signal that decides."""
+        """Signal that determines the exit code."""
         self._last = -float("inf")
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -51,26 +51,26 @@ class _Interruption:
 
 
 interruption = _Interruption()
-"""The interruption of this process, whose signals they are."""
+"""Interruption of this process; signals are per process."""
 
 
 def take_over() -> dict[signal.Signals, Any]:
     """Make ``SIGNALS`` raise KeyboardInterrupt in the main thread; return the former handlers.
 
-    Empty where they are already taken over, and outside the main thread.
+    The result is empty if they are already taken over, and outside the main thread.
     """
     if signal.getsignal(signal.SIGINT) is interruption:
         return {}
     interruption.__init__()  # type: ignore[misc]
     try:
         return {number: signal.signal(number, interruption) for number in SIGNALS}
-    except ValueError:  # not the main thread, which decides
+    except ValueError:  # not the main thread, which handles signals
         return {}
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Make both signals raise KeyboardInterrupt within this context."""
+    """Make ``SIGNALS`` raise KeyboardInterrupt within this context."""
     previous = take_over()
     try:
         yield
@@ -82,14 +82,14 @@ def interruptible() -> Iterator[None]:
 
 
 def ignore_from_now_on() -> None:
-    """Ignore signals from here on: the exit code is decided."""
+    """Ignore signals from now on, since the exit code is determined."""
     interruption.is_over = True
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 class GracefulStop:
-    """A context in which the first SIGINT, SIGTERM or SIGUSR1 sets ``requested``.
+    """Context in which the first SIGINT, SIGTERM or SIGUSR1 sets ``requested``.
 
     ``is_warned`` is set by a cluster's SIGUSR1. A second SIGINT interrupts at once. An earlier
     interruption that a library swallowed counts as a request.
@@ -105,7 +105,7 @@ class GracefulStop:
         for number in SIGNALS:
             try:
                 self._previous[number] = signal.signal(number, self._on_signal)
-            except ValueError:  # not the main thread, which decides
+            except ValueError:  # not the main thread, which handles signals
                 break
         if self._previous.get(signal.SIGINT) is interruption:
             self.requested = interruption.was_raised

@@ -1,7 +1,7 @@
 """The terminal: wrapped text, streams that outlast their reader, stages of work and notes.
 
-``stage`` shows work while it lasts, ``note`` prints a permanent line. Both use one display: a live
-line of a terminal, lines in a pipe, or the display set by ``shown_by``.
+``stage`` shows work while it lasts, ``note`` prints a permanent line. Both use the same display: a
+live line of a terminal, lines in a pipe, or the display set by ``shown_by``.
 """
 
 import errno
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _NARROWEST = 40
 _WIDEST = 100
 _WIDEST_NAME = 24
-"""Characters of a name, beyond which its text begins on the next line."""
+"""Length of a name, in characters, beyond which its text begins on the next line."""
 _NOTE = "note: "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def terminal_width() -> int:
-    """Return the terminal's columns, or 80 without one; at least a readable width."""
+    """Return the terminal's columns, or 80 without a terminal; at least a readable width."""
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
@@ -50,12 +50,12 @@ def page_width() -> int:
 
 
 def paragraph(text: str, *, indent: str = "") -> str:
-    """Wrap a text to the terminal; every line begins with ``indent``."""
+    """Wrap a text to the terminal's width, each line after ``indent``."""
     return hanging(text, indent, indent)
 
 
 def noted(text: str) -> str:
-    """Wrap a note, its lines aligned behind the word ``note``."""
+    """Wrap a note, its lines aligned after the word ``note``."""
     return hanging(text, _NOTE, " " * len(_NOTE))
 
 
@@ -72,9 +72,9 @@ def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
 
 
 def hanging(text: str, first: str, others: str) -> str:
-    """Wrap a text to the terminal, its first line behind ``first``, the others behind ``others``.
+    """Wrap a text to the terminal, the first line after ``first``, the others after ``others``.
 
-    Words longer than a line, such as paths, are not broken, settings only within their value.
+    Words longer than a line, such as paths, are not broken; settings only within their values.
     """
     wrapper = textwrap.TextWrapper(
         page_width(),
@@ -88,13 +88,13 @@ def hanging(text: str, first: str, others: str) -> str:
 
 
 def searchable(text: str) -> str:
-    """Return a text with ordinary spaces for no-break ones."""
-    # No-break spaces serve wrapped pages; on a terminal they defeat searching and cutting.
+    """Return a text with ordinary spaces in place of no-break spaces."""
+    # No-break spaces serve wrapped pages, but on a terminal they prevent searching and `cut`.
     return text.replace(_NO_BREAK, " ")
 
 
 class Stream(io.TextIOBase):
-    """Writes to a stream until it fails, then discards; ``failure`` is the error, or None."""
+    """Stream that discards text once writing has failed; ``failure`` is the error, or None."""
 
     def __init__(self, stream: TextIO | None, name: str) -> None:
         self.failure: OSError | None = None
@@ -114,13 +114,13 @@ class Stream(io.TextIOBase):
 
     @property
     def is_gone(self) -> bool:
-        """True where the reader has left, as ``head`` does."""
+        """Return whether the reader has closed the pipe, as ``head`` does."""
         return self.failure is not None and self.failure.errno == errno.EPIPE
 
     def write(self, text: str) -> int:
-        """Write text, or lose it; return the number of characters in either case."""
+        """Write or discard text; return the number of characters in either case."""
         if not isinstance(text, str):
-            raise TypeError(f"text is written here, not {type(text).__name__}")
+            raise TypeError(f"the stream takes text, not {type(text).__name__}")
         if self.failure is None:
             try:
                 self._behind().write(text)
@@ -137,7 +137,7 @@ class Stream(io.TextIOBase):
                 self._fail(error)
 
     def isatty(self) -> bool:
-        """Return whether this is a terminal that works."""
+        """Return whether the stream is a working terminal."""
         if self.failure is not None:
             return False
         try:
@@ -163,9 +163,9 @@ class Stream(io.TextIOBase):
 
     @property
     def failed(self) -> str:
-        """The failure of the stream, in words."""
+        """Description of the stream's failure."""
         failure = self.failure
-        assert failure is not None, "nothing is wrong with it"
+        assert failure is not None, "the stream has not failed"
         reason = _WHY.get(failure.errno or 0) or failure.strerror
         return f"{self._name} {reason or failure}"
 
@@ -179,7 +179,7 @@ class Stream(io.TextIOBase):
             self.failure = error
         else:  # a stream closed by Python
             self.failure = OSError(errno.EBADF, os.strerror(errno.EBADF))
-        # Redirected to nowhere: text that the stream still buffers would fail again at exit.
+        # Redirected to the null device: buffered text would fail again at exit.
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._behind().fileno())
@@ -194,14 +194,14 @@ _WHY = {
     errno.EBADF: "is closed",
     errno.ENOSPC: "is full",
     errno.EDQUOT: "is full",
-    errno.EPIPE: "is read by nobody",
+    errno.EPIPE: "has no reader",
 }
 
 
 @contextmanager
 def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
-    """Replace standard output and error by streams that outlast their failure; return both."""
-    # An opened file takes the lowest free descriptor, and would get libraries' output to 1 or 2.
+    """Replace standard output and error by streams that survive their failure; return both."""
+    # A file opened as descriptor 1 or 2, if free, would receive the output of libraries.
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -210,7 +210,7 @@ def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
     before = sys.stdin, sys.stdout, sys.stderr
     for stream in before[1:]:
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal replaces characters that it lacks; files and pipes are UTF-8 everywhere.
+            # A terminal replaces characters that it lacks; files and pipes are always UTF-8.
             stream.reconfigure(errors="replace")
             if not Stream(stream, "").isatty():
                 stream.reconfigure(encoding="utf-8")
@@ -228,7 +228,7 @@ def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
 
 
 def lasting_stderr() -> TextIO:
-    """Return standard error as a stream that outlasts its failure."""
+    """Return standard error as a stream that survives its failure."""
     stream = sys.stderr
     lasting = stream if isinstance(stream, Stream) else Stream(stream, "standard error")
     return cast(TextIO, lasting)
@@ -236,15 +236,15 @@ def lasting_stderr() -> TextIO:
 
 Clock = Callable[[], float]
 Say = Callable[[str], None]
-"""Shows the user a line."""
+"""Function that shows the user a line."""
 
 _FIRST_LINE_S, _NEXT_LINE_S = 1.0, 10.0
-"""A stage that ends sooner has no line in a pipe; between two lines."""
+"""Seconds after which a stage gets its first line in a pipe, and a further line."""
 _TIMED_AFTER_S = 1.0
 """Seconds after which a terminal shows the duration of a stage."""
 _NARROWEST_BAR, _WIDEST_BAR = 10, 30
 _ECHO = 3
-"""Columns that a line leaves free: a terminal echoes ^C behind it, which must not begin another."""
+"""Columns left free at the end of a line, where a terminal echoes ^C without a line break."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -253,7 +253,7 @@ def say_nothing(text: str) -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format a duration, rounded to seconds, as ``1:02:03`` or ``2:03``; a negative one is 0:00."""
+    """Format a duration, rounded to seconds, as ``1:02:03`` or ``2:03``; 0:00 if negative."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -272,21 +272,21 @@ def start_ticking(tick: Callable[[], None], every_s: float) -> threading.Event:
 
 
 def console_of(stream: TextIO) -> "Console":
-    """Return rich's console of a terminal, without markup."""
+    """Return a rich console of a terminal, without markup."""
     from rich.console import Console
 
     return Console(file=stream, force_terminal=True, emoji=False, markup=False, highlight=False)
 
 
 def print_wrapped(console: "Console", text: str) -> None:
-    """Print a text, its lines wrapped at words to the terminal's width."""
+    """Print a text, with lines wrapped at words to the terminal's width."""
     console.print("\n".join(map(paragraph, text.split("\n"))), soft_wrap=True)
 
 
 def live_lines(
     console: "Console", draw: Callable[[], "RenderableType"], per_second: float
 ) -> "Live":
-    """Return live lines of a terminal, below printed ones, removed at the end."""
+    """Return live lines of a terminal, kept below printed lines and removed at the end."""
     from rich.live import Live
 
     return Live(
@@ -302,20 +302,20 @@ def live_lines(
 
 @dataclass(eq=False)
 class TimedStage:
-    """A stage of work, with its start time."""
+    """Stage of work, with its start time."""
 
     text: str
     begun: float
     is_timed: bool = True
-    """True where its text is followed by its duration."""
+    """Whether the duration follows the text."""
     fraction: float | None = None
-    """Share of it that is done, from 0 to 1; None where that is not known."""
+    """Completed share of the stage, from 0 to 1; None if unknown."""
     is_said: bool = False
-    """True where its text has been printed, in a pipe."""
+    """Whether the text has been printed, in a pipe."""
 
 
 class Stages(ABC):
-    """Nested stages of this process; the innermost is shown."""
+    """Nested stages of this process, of which the innermost is shown."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -324,7 +324,7 @@ class Stages(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """True where no stage is open."""
+        """Return whether no stage is open."""
         return not self._stack
 
     def begin(self, text: str, *, is_timed: bool = True) -> TimedStage:
@@ -336,7 +336,7 @@ class Stages(ABC):
         return stage
 
     def change(self, stage: TimedStage, text: str, fraction: float | None = None) -> None:
-        """Replace the text of a stage, shown at the next refresh; cheap."""
+        """Replace the text of a stage, at low cost; the next refresh shows it."""
         with self._lock:
             stage.text, stage.fraction = text, fraction
 
@@ -368,17 +368,17 @@ class Stages(ABC):
 
 
 class LiveStages(Stages):
-    """The innermost stage as the last, live line of a terminal."""
+    """Display of the innermost stage as the last, live line of a terminal."""
 
     def __init__(
         self, stream: TextIO, clock: Clock = time.monotonic, *, has_thread: bool = True
     ) -> None:
-        """Write to a terminal; without a thread only ``show`` draws the line."""
+        """Draw on a terminal; without a thread, only ``show`` draws the line."""
         from rich.spinner import Spinner
 
         super().__init__(clock)
         self._console = console_of(stream)
-        # Not every terminal has Braille dots.
+        # Not every terminal can show Braille dots.
         self._spinner = Spinner("dots" if self._console.encoding.startswith("utf") else "line")
         self._per_second = 10 if has_thread else 0
         self._live: Live | None = None
@@ -411,7 +411,7 @@ class LiveStages(Stages):
             self.show()
 
     def _draw(self) -> "RenderableType":
-        # rich draws under a lock: waiting for another here could deadlock.
+        # rich draws under a lock: waiting for another lock here could deadlock.
         from rich.constrain import Constrain
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -437,25 +437,25 @@ class LiveStages(Stages):
 
 
 class PlainStages(Stages):
-    """A line per stage of more than a second, and another every ten seconds.
+    """Display of lines in a pipe: one per stage of more than a second, and one every ten seconds.
 
-    Of stages that differ only in numbers, such as a run's evaluations, the first has a line.
+    Of stages that differ only in numbers, such as a run's evaluations, only the first has a line.
     """
 
     def __init__(
         self, write: Say, clock: Clock = time.monotonic, *, has_thread: bool = True
     ) -> None:
-        """Print lines by ``write``; without a thread the caller calls ``tick``."""
+        """Print lines by ``write``; without a thread, the caller must call ``tick``."""
         super().__init__(clock)
         self._write = write
         self._has_thread = has_thread
         self._over: threading.Event | None = None
         self._last = clock()
         self._said: set[str] = set()
-        """Texts that were printed, without their numbers, since nothing was done."""
+        """Texts, without their numbers, printed since the last time without a stage."""
 
     def show(self) -> None:
-        """Print nothing yet: a short stage has no line."""
+        """Print nothing yet, since a short stage has no line."""
         if not self._stack:
             self._said.clear()
             if self._over is not None:
@@ -488,7 +488,7 @@ class PlainStages(Stages):
 
 
 class HeardStages(Stages):
-    """Stages shown by the callback ``hear``, which receives the innermost, "" for none."""
+    """Display by callbacks: ``hear`` receives the innermost stage's text, "" for no stage."""
 
     def __init__(self, hear: Say, note: Say) -> None:
         super().__init__()
@@ -496,18 +496,18 @@ class HeardStages(Stages):
         self._note = note
 
     def show(self) -> None:
-        """Report the innermost stage."""
+        """Pass on the innermost stage's text."""
         self._hear(self._stack[-1].text if self._stack else "")
 
     def note(self, text: str) -> None:
-        """Pass a line on."""
+        """Pass on a line."""
         self._note(text)
 
 
 _replacements: list[Stages] = []
-"""Displays that ``shown_by`` has put in place, the newest last."""
+"""Displays set by ``shown_by``, the newest last."""
 _own: tuple[TextIO, Stages] | None = None
-"""The display of this process, and the standard error that it was made for."""
+"""Display of this process, with the standard error for which it was created."""
 
 
 @contextmanager
@@ -522,7 +522,7 @@ def stage(text: str) -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Print a line that stays on standard error."""
+    """Print a permanent line on standard error."""
     display().note(text)
 
 
@@ -539,7 +539,7 @@ def display() -> Stages:
 
 @contextmanager
 def shown_by(stages: Stages) -> Iterator[None]:
-    """Show stages and notes elsewhere within this context."""
+    """Show stages and notes by another display within this context."""
     _replacements.append(stages)
     try:
         yield
