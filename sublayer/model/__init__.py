@@ -1,1 +1,1 @@
-"""Models: one composition of residual sub-layers, from token ids to logits."""
+"""Models: compositions of residual sub-layers, from token ids to logits."""

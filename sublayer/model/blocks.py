@@ -1,4 +1,4 @@
-"""Blocks: attention, feed-forward networks and LSTM layers, as sub-layers of a stack."""
+"""Blocks of a stack: attention, feed-forward networks and LSTM layers, as sub-layers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,10 +28,10 @@ _A = TypeVar("_A", bound="_Attention")
 
 
 class _Attention(nn.Module):
-    """Maps of an attention: to queries, to keys and values, and of the output.
+    """Linear maps of an attention: to queries, keys and values, and of its output.
 
-    Maps of equal shape are stacked. ``p_weights`` is the dropout of attention weights; scores are
-    divided by the root of ``d_head`` if ``is_scaled``.
+    Maps of equal shape are stacked. ``p_weights`` is the dropout probability of attention weights;
+    scores are divided by the root of ``d_head`` if ``is_scaled``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class _Attention(nn.Module):
         self.output = Linear(n_heads * d_head, d_model, bias=bias, ends_branch=True)
         self.n_heads = n_heads
         self.heads = (n_heads, n_heads, n_heads)
-        """The numbers of heads of queries, keys and values, in the order of their maps."""
+        """Numbers of heads of queries, keys and values, in the order of their maps."""
         self.d_head = d_head
         self.scale = d_head**-0.5 if is_scaled else 1.0
         self.p_weights = p_weights
@@ -74,23 +74,23 @@ class _Attention(nn.Module):
 
     @property
     def stored_maps(self) -> dict[nn.Module, int]:
-        """Return the modules of the maps to queries, keys and values.
+        """Return the modules that hold the maps to queries, keys and values.
 
-        With the number of query maps, the first ones, in each.
+        The value is the number of query maps in the module, which come first.
         """
         return {self.projection: 1}
 
     def maps(
         self, start: int = 0, stop: int = 3
     ) -> tuple[Float[Tensor, "HK D"], Float[Tensor, " HK"] | None]:
-        """Return concatenated matrix and bias of the maps to queries, keys and values.
+        """Return the concatenated matrix and bias of the maps to queries, keys and values.
 
-        Maps ``start`` to ``stop`` of the three; differentiable views.
+        They are differentiable views of the maps ``start`` to ``stop`` among the three.
         """
         return self.projection.part(start, stop)
 
     def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
-        """Compute only queries."""
+        """Compute the queries alone."""
         weight, bias = self.maps(0, 1)
         by_head = (*x.shape[:-1], self.n_heads, self.d_head)
         return F.linear(x, weight, bias).view(by_head)
@@ -98,7 +98,7 @@ class _Attention(nn.Module):
     def key_value(
         self, states: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
-        """Compute only keys and values, of G heads: non-contiguous views of one product."""
+        """Compute the keys and values alone, of G heads, as non-contiguous views of one product."""
         weight, bias = self.maps(1, 3)
         by_head = (*states.shape[:-1], 2, self.heads[1], self.d_head)
         projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
@@ -107,7 +107,7 @@ class _Attention(nn.Module):
 
 
 class Attention(_Attention):
-    """Multi-head attention of a sequence to itself. Source: Vaswani et al. 2017, sec. 3.2."""
+    """Multi-head self-attention. Source: Vaswani et al. 2017, sec. 3.2."""
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
         """Let tokens attend to their visible tokens.
@@ -125,7 +125,7 @@ class Attention(_Attention):
             q = context.rotations.queries(q)
             k = context.rotations.keys(k)
         if context.key_values is not None:
-            assert isinstance(context.key_values, KeyValues), "an attention to itself keeps its own"
+            assert isinstance(context.key_values, KeyValues), "self-attention caches its own keys"
             k, v = context.key_values.append(k, v)
             q = q.to(k.dtype)
         mixed = self._mix(q, k, v, context.layout.keys, context.bias)
@@ -135,28 +135,28 @@ class Attention(_Attention):
 
 
 class CrossAttention(_Attention):
-    """Multi-head attention of a decoder to an encoder's output. Source: the same, sec. 3.2.3.
+    """Multi-head attention of a decoder to an encoder's output. Source: ibid., sec. 3.2.3.
 
-    Without rotations and position bias, which belong to self-attention.
+    It has neither rotations nor position bias, which belong to self-attention.
     """
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
         """Let each token attend to the real tokens of the memory.
 
-        There may be several consecutive rows of tokens per row of the memory. A cache keeps keys
-        and values of the first call, whatever the memory is later.
+        There may be several consecutive rows of tokens per row of the memory. A cache keeps the
+        keys and values of the first call, even if the memory changes later.
         """
         memory = context.memory
-        assert memory is not None, "there is a memory where a decoder has cross entries"
+        assert memory is not None, "cross-attention needs the encoder's output as its memory"
         if context.key_values is None:
             k, v = self.key_value(memory.states)
         else:
             assert isinstance(context.key_values, MemoryKeyValues), (
-                "a cross entry keeps what it made of the memory"
+                "cross-attention caches the keys and values of the memory"
             )
             k, v = context.key_values.get(lambda: self.key_value(memory.states))
         q = self.query(x)  # [B, T, H, K]
-        # Rows with the same memory row are queries of one sequence.
+        # Rows that share a row of the memory are treated as queries of one sequence.
         n_sequences = k.shape[0]
         by_sequence = q.reshape(n_sequences, -1, self.n_heads, self.d_head)  # [B', n T, H, K]
         together = by_sequence.transpose(1, 2)  # [B', H, n T, K]
@@ -168,10 +168,10 @@ class CrossAttention(_Attention):
 
 
 class FeedForward(nn.Module):
-    """Compute ``W2 (activation(W x))``, or ``W2 (activation(W x) * V x)`` where gated.
+    """Compute ``W2 (activation(W x))``, or ``W2 (activation(W x) * V x)`` if gated.
 
-    Maps have biases if ``bias``. ``p_hidden`` is the dropout of hidden units after the product,
-    before ``W2`` (Mesh-TensorFlow, as released).
+    Maps have biases if ``bias``. ``p_hidden`` is the dropout probability of hidden units after the
+    gating product, before ``W2`` (Mesh-TensorFlow, as released).
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class FeedForward(nn.Module):
     @classmethod
     def from_config(cls, config: ResolvedModel, entry: Entry) -> "FeedForward":
         """Build the network of an entry of a resolved config."""
-        assert entry.ffn is not None, "an ffn entry has a variant"
+        assert entry.ffn is not None, "an ffn entry must have a variant"
         return cls(
             config.d_model,
             config.d_ff,
@@ -224,16 +224,16 @@ class FeedForward(nn.Module):
 
 
 _WORTH_PACKING = 0.5
-"""The share of real tokens below which a CPU packs rows that it could read whole: about where both
-take as long with AVX2; with AVX-512 whole rows stay faster (benchmarks/kernel_choices.py)."""
+"""Share of real tokens below which a CPU packs padded rows instead of reading them in full: about
+the break-even with AVX2; with AVX-512 full rows remain faster (benchmarks/kernel_choices.py)."""
 
 
 class GateMaps(nn.LSTM):
-    """PyTorch's LSTM of one layer, with unset weights: see parameters.py.
+    """PyTorch's LSTM of one layer, with unset weights, which parameters.py initializes.
 
     ``i, f, o = sigmoid(W x + U h + b)`` each, ``g = tanh(W x + U h + b)``, ``c = f c + i g``, ``h =
-    o tanh(c)``; b is the sum of two vectors, as cuDNN has them (Hochreiter and Schmidhuber 1997,
-    with the forget gate of Gers et al. 2000).
+    o tanh(c)``; b is the sum of two vectors, as in cuDNN (Hochreiter and Schmidhuber 1997, with the
+    forget gate of Gers et al. 2000).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -247,14 +247,14 @@ class GateMaps(nn.LSTM):
         super().__init__(config.d_model, config.d_model, bias=config.bias, batch_first=True)
 
     def reset_parameters(self) -> None:
-        """Leave the weights unset, and the global generator as it is."""
+        """Leave the weights unset, and the global generator unchanged."""
 
 
 class LstmLayer(nn.Module):
     """Compute the states of an LSTM layer, with dropout, without a residual connection.
 
     Documents start from zero states, and padding is not read. Under autocast a CPU computes in
-    float32: not every processor has bfloat16 kernels.
+    float32, since not every processor has bfloat16 kernels.
     """
 
     def __init__(self, config: ResolvedModel) -> None:
@@ -265,9 +265,9 @@ class LstmLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], context: Context
     ) -> tuple[Float[Tensor, "B T D"], None]:
-        """Compute the state at each token, after the cache's; zero at padding."""
+        """Compute the state at each token, continuing the cache's; zero at padding."""
         state = context.key_values
-        assert state is None or isinstance(state, LstmState), "a layer of an LSTM keeps its state"
+        assert state is None or isinstance(state, LstmState), "an LSTM layer caches its state"
         device = x.device.type
         with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
             runs = context.layout.runs
@@ -280,14 +280,14 @@ class LstmLayer(nn.Module):
                 and runs.is_one_a_row
                 and runs.real_share >= _WORTH_PACKING
             ):
-                # Later tokens do not affect earlier ones.
+                # Padding at the right cannot affect earlier tokens.
                 y = self._read(x, None).masked_fill(~runs.is_real[:, :, None], 0.0)
             else:
                 tokens, batch_sizes, sequences = runs.packing()
                 if len(tokens):
                     rows = x.flatten(0, 1)
                     packed = PackedSequence(rows.index_select(0, tokens), batch_sizes)
-                    # Documents are separated only without a past: otherwise a sequence is a row.
+                    # Documents are separated only without a past; with one, a sequence is a row.
                     read = self._read(packed, state, sequences).data
                     every = read.new_zeros(len(rows), read.shape[1])
                     y = every.index_copy(0, tokens, read).view(x.shape)
@@ -302,7 +302,7 @@ class LstmLayer(nn.Module):
         state: LstmState | None,
         sequences: Int[Tensor, " S"] | None = None,
     ) -> Any:
-        """Read sequences in which every token follows the one before, from their state on."""
+        """Read sequences of consecutive tokens, starting from their states."""
         before = None if state is None else state.get(x.data.dtype, sequences)
         y, after = self.function(x, before)
         if state is not None:
@@ -312,15 +312,15 @@ class LstmLayer(nn.Module):
 
 
 Passed = tuple[Float[Tensor, "B Q D"], Float[Tensor, ""] | None]
-"""The residual stream after sub-layers, and their auxiliary losses, summed over the batch's
-sequences; None where none has any. The function of a sub-layer with such losses returns them with
-its output, only in training."""
+"""Residual stream after sub-layers, and their auxiliary losses, summed over the batch's sequences;
+None if there are none. The function of a sub-layer with such losses returns them with its output,
+but only in training."""
 
 
 def add_losses(
     one: Float[Tensor, ""] | None, other: Float[Tensor, ""] | None
 ) -> Float[Tensor, ""] | None:
-    """Add auxiliary losses, of which either may be None."""
+    """Add two auxiliary losses, of which either may be None."""
     if one is None or other is None:
         return other if one is None else one
     return one + other
@@ -332,14 +332,14 @@ FUNCTIONS: dict[str, type[Function]] = {
     "cross": CrossAttention,
     "ffn": FeedForward,
 }
-"""The class of each kind of sub-layer, by its name in a block."""
+"""Class of each kind of sub-layer, by its name in a block."""
 
 
 class Sublayer(nn.Module):
     """Compute ``x + step * f(norm(x))`` (pre-norm) or ``norm(x + step * f(x))`` (post-norm).
 
     Dropout acts on the output of f, before the step (Macaron Net, as released). The step size is
-    the entry's: 1/2 for Macaron's two feed-forward networks.
+    that of the block's entry: 1/2 for Macaron's two feed-forward networks.
     """
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
@@ -380,10 +380,10 @@ _T = TypeVar("_T")
 
 
 class Stack(nn.Module):
-    """Executed blocks in order. A set of weights exists once: ``sublayers[entry][slot]``.
+    """Stack of executed blocks. A set of weights exists once, as ``sublayers[entry][slot]``.
 
-    With ``recomputes``, a backward pass recomputes every block, dropout included, instead of
-    keeping activations: equal gradients for less memory and one more forward pass (Chen et al.
+    With ``recomputes``, the backward pass recomputes every block, dropout included, instead of
+    keeping activations: equal gradients in less memory, for one more forward pass (Chen et al.
     2016, 1604.06174).
     """
 
@@ -412,9 +412,9 @@ class Stack(nn.Module):
         return [by_slot[slot] for by_slot, slot in zip(sets, self.slots[layer], strict=True)]
 
     def map_slots(self, function: Callable[[AnySublayer], _T]) -> list[list[_T]]:
-        """Apply a function once per set of weights; return results by block and entry.
+        """Apply a function once per set of weights, and return the results by block and entry.
 
-        Blocks that share weights have the same result object.
+        Blocks that share weights share the result object.
         """
         sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
         results = [
@@ -435,15 +435,15 @@ class Stack(nn.Module):
         capture: Sequence[int] = (),
         queries: Queries | None = None,
     ) -> tuple[Passed, dict[int, Tensor]]:
-        """Run every block; also return the residual stream at the places in ``capture``.
+        """Run every block, and return the residual stream also at the depths in ``capture``.
 
-        A place is the number of blocks before it, from 0. ``positions`` are added before every
-        block but the first, where ``Body.enter`` adds them: place 0 is after that. A ``cache`` is
-        appended to. With ``queries`` the last attention and everything after it are computed only
-        at these: Q of the output counts them.
+        A depth is the number of preceding blocks. ``positions`` are added before every block but
+        the first, for which ``Body.enter`` has added them, even at depth 0. Keys and values are
+        appended to a ``cache``. With ``queries`` the last attention, and everything after it, is
+        computed only at these Q positions.
         """
         has_more = cache is not None or context.memory is not None or len(capture) > 0
-        assert queries is None or not has_more, "all states are kept, read or asked for"
+        assert queries is None or not has_more, "cache, memory and capture need all positions"
         last = None if queries is None else context.at(queries)
         captured = {0: x} if 0 in capture else {}
         auxiliary = None

@@ -1,4 +1,4 @@
-"""Key/value and state caches: created in advance, passed in, never stored on a module."""
+"""Key/value and state caches, allocated in advance and passed in, never stored on a module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 class _Filled:
     """Number of tokens in a cache, shared by its parts.
 
-    Parts refer to this, not to the cache: reference cycles would keep gigabytes of caches until the
-    garbage collector runs.
+    Parts refer to this object instead of the cache: reference cycles would keep gigabytes of caches
+    alive until the garbage collector runs.
     """
 
     length: int = 0
 
 
 class KeyValues:
-    """Keys and values of one executed attention; the first ``Cache.length`` are filled.
+    """Keys and values of one executed attention, of which the first ``Cache.length`` are filled.
 
     Keys are stored feature-major, so that a query's product with all keys reads memory in order.
     """
@@ -48,7 +48,7 @@ class KeyValues:
         )
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep only these rows, in this order; rows may repeat."""
+        """Select ``rows``, in their order; rows may repeat."""
         self._keep(self._keys[rows], self._values[rows])
 
     def _keep(self, keys: Float[Tensor, "B H K S"], values: Float[Tensor, "B H S K"]) -> None:
@@ -66,10 +66,10 @@ class KeyValues:
     def append(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
-        """Append new keys and values; return all.
+        """Append new keys and values, and return all.
 
-        They are views, in the cache's dtype, valid until the same positions are overwritten. Only
-        ``Cache.advance`` changes the length.
+        The result is views in the cache's dtype, valid until the same positions are overwritten.
+        Only ``Cache.advance`` changes the length.
         """
         end = self._write(k, v)
         keys = self._keys.narrow(3, 0, end).transpose(2, 3)  # [B, H, S, K]
@@ -78,9 +78,9 @@ class KeyValues:
     def append_folded(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Append, and return all with rows and heads as one axis.
+        """Append new keys and values, and return all with rows and heads as one axis.
 
-        The layout for a decoding step, whose products have one batch axis.
+        This is the layout of a decoding step, whose products have one batch axis.
         """
         end = self._write(k, v)
         keys = self._folded_keys.narrow(1, 0, end)  # [B H, S, K]
@@ -93,9 +93,9 @@ class KeyValues:
         position: Int[Tensor, " 1"],
         room: int,
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Write one token at a position in a tensor; return the first ``room``, folded likewise.
+        """Write one token at a position held in a tensor; return the first ``room``, folded.
 
-        Entries after the position are finite and meaningless.
+        Entries after the position are finite, but meaningless.
         """
         self._keys.index_copy_(3, position, k.transpose(2, 3).to(self.dtype))
         self._values.index_copy_(2, position, v.to(self.dtype))
@@ -110,7 +110,7 @@ class KeyValues:
 
 
 class MemoryKeyValues:
-    """Constant keys and values of the encoder's output in one cross-attention."""
+    """Keys and values of the encoder's output in one cross-attention, which are constant."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
@@ -123,7 +123,7 @@ class MemoryKeyValues:
             self._pair = k[rows], v[rows]
 
     def get(self, compute: Callable[[], KeyValuePair]) -> KeyValuePair:
-        """Return keys and values, computed by ``compute`` at the first call."""
+        """Return the keys and values, which ``compute`` computes at the first call."""
         if self._pair is None:
             k, v = compute()
             # Keys are stored feature-major, as in ``KeyValues``.
@@ -133,7 +133,7 @@ class MemoryKeyValues:
 
 
 class LstmState:
-    """State of one LSTM layer after the tokens so far, initially zero."""
+    """State of one LSTM layer after the tokens read so far, initially zero."""
 
     def __init__(self, n_rows: int, n_units: int, dtype: torch.dtype, device: torch.device) -> None:
         self.output = torch.zeros(n_rows, n_units, dtype=dtype, device=device)
@@ -142,7 +142,7 @@ class LstmState:
     def get(
         self, dtype: torch.dtype, rows: Int[Tensor, " S"] | None = None
     ) -> tuple[Float[Tensor, "1 S D"], Float[Tensor, "1 S D"]]:
-        """Return output and cell of some or all rows, in the computation's dtype."""
+        """Return the output and cell of some or all rows, in ``dtype``."""
         output, cell = self.output, self.cell
         if rows is not None:
             output, cell = output[rows], cell[rows]
@@ -159,7 +159,7 @@ class LstmState:
         cell: Float[Tensor, "1 S D"],
         rows: Int[Tensor, " S"] | None = None,
     ) -> None:
-        """Store the last states of a call, of some or all rows."""
+        """Store the final states of some or all rows."""
         if rows is None:
             rows = torch.arange(len(self.output), device=self.output.device)
         self.output = self.output.index_copy(0, rows, output[0].to(self.output.dtype))
@@ -169,7 +169,7 @@ class LstmState:
 def cache_bytes(config: ResolvedModel, n_rows: int, max_len: int, dtype: torch.dtype) -> int:
     """Count the bytes of a decoder's self-attention cache.
 
-    An encoder's output is not counted. For an LSTM: the bytes of its states.
+    For an LSTM these are the bytes of its states. An encoder's output is not counted.
     """
     decoder = stacks(config)[-1]
     if _is_recurrent(config):
@@ -185,9 +185,9 @@ class Cache:
     """Key/value cache of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
 
     Executed attentions have separate entries, even if they share weights. Every forward pass
-    appends its tokens. For an LSTM it holds the layers' states, and is never full.
+    appends its tokens. For an LSTM it holds the states of layers, and is never full.
 
-    Raises ConfigError where this machine cannot hold it.
+    Raises ConfigError where the machine has too little memory.
     """
 
     def __init__(
@@ -228,9 +228,9 @@ class Cache:
                         pass
 
     def key_values(self, layer: int, index: int) -> KeyValues | MemoryKeyValues | LstmState | None:
-        """Return the cache of entry ``index`` of block ``layer``; None without one.
+        """Return the cache of entry ``index`` of block ``layer``, both counted from 0.
 
-        Both count from 0; a feed-forward network has none.
+        None for an entry without a cache, such as a feed-forward network.
         """
         return self._key_values.get((layer, index))
 
@@ -241,7 +241,7 @@ class Cache:
 
     @property
     def n_past(self) -> int:
-        """Return the number of attendable earlier tokens; 0 for an LSTM."""
+        """Return the number of earlier tokens to attend to; 0 for an LSTM."""
         return 0 if self.is_endless else self.length
 
     @property
@@ -251,31 +251,31 @@ class Cache:
         return self.mask[:, : self.length] if has_mask else None
 
     def check(self, n_tokens: int) -> None:
-        """Raise ConfigError where ``n_tokens`` more do not fit."""
+        """Raise ConfigError if ``n_tokens`` more tokens do not fit."""
         if not self.is_endless and self.length + n_tokens > self.max_len:
             raise ConfigError(
-                f"{self.length} + {n_tokens} tokens do not fit a cache of "
-                f"max_len = {self.max_len}; make a longer one"
+                f"{self.length} + {n_tokens} tokens do not fit into a cache of "
+                f"max_len = {self.max_len}: create a longer cache"
             )
 
     def clear(self) -> None:
-        """Forget all tokens, keep the buffers; for decoders without state or encoder."""
+        """Drop all tokens, but keep the buffers; only for decoders without LSTM or encoder."""
         self._filled.length = 0
         self.is_padded = False
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep only these rows, in this order; rows may repeat.
+        """Select ``rows``, in their order; rows may repeat.
 
-        Lets several texts continue one that was read once.
+        This allows several texts to continue a prompt that was read once.
         """
         for state in self._key_values.values():
             state.take_rows(rows)
         self.mask = self.mask[rows]
 
     def advance(self, n_tokens: int, mask: Bool[Tensor, "B T"] | None) -> None:
-        """Count tokens as read; ``mask`` is True at real ones, None without padding.
+        """Count tokens as read; ``mask`` is True at real tokens, None without padding.
 
-        Called once per forward pass, after all blocks have appended keys and values.
+        It is called once per forward pass, after all blocks have appended keys and values.
         """
         end = self.length + n_tokens
         if not self.is_endless:

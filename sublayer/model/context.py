@@ -16,8 +16,8 @@ class Ragged:
     """Start of each sequence's queries and keys in the concatenated rows.
 
     Rows are concatenated with their padding, which is a separate sequence. A query sees only keys
-    of its sequence, under causality up to its position. The last start is the number of queries, or
-    keys.
+    of its sequence, with causality up to its position. The last start is the number of queries, or
+    of keys.
     """
 
     query_starts: Int[Tensor, " N"]
@@ -28,10 +28,10 @@ class Ragged:
 class Keys:
     """Keys visible to the queries of a pass.
 
-    Under ``is_causal`` the last query sees every key, each earlier one a key less. ``mask`` is True
-    where a query may attend to a key, causality included; a single row serves all queries. None
-    masks nothing beyond ``is_causal``. ``ragged`` encodes the mask by sequence starts, for kernels
-    that take them; None where unknown.
+    With ``is_causal`` the last query sees every key, and each earlier query one key less. ``mask``
+    is True where a query may attend to a key, causality included; a single row applies to all
+    queries. None masks nothing beyond ``is_causal``. ``ragged`` encodes the mask by sequence
+    starts, for kernels that take them; None if unknown.
     """
 
     is_causal: bool
@@ -41,29 +41,29 @@ class Keys:
 
 @dataclass(frozen=True)
 class StepKeys:
-    """Keys visible to the queries of a decoding step: all, or those not hidden.
+    """Keys visible to the queries of a decoding step: all, or those that are not hidden.
 
-    ``hidden`` is added to scores: minus infinity at hidden keys. A step has one query per head and
-    row, or hypothesis; leading axes may be folded.
+    ``hidden`` is added to scores, and is minus infinity at hidden keys. A step has one query per
+    head and row, or hypothesis; leading axes may be folded.
     """
 
     hidden: Float[Tensor, "N 1 T S"] | None = None
 
     @classmethod
     def hiding(cls, hidden: Bool[Tensor, "N T S"], dtype: torch.dtype) -> "StepKeys":
-        """Hide the keys at which ``hidden`` is True; ``dtype`` is the scores'."""
+        """Hide the keys at which ``hidden`` is True, for scores of type ``dtype``."""
         scores = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
         return cls(scores.masked_fill_(hidden, -torch.inf)[:, None])
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Masks of real tokens and of first tokens of documents; each row begins with one."""
+    """Masks of real tokens and of first tokens of documents; a row begins with a document."""
 
     is_real: Bool[Tensor, "B T"]
     starts: Bool[Tensor, "B T"]
     offsets: Int[Tensor, "B T"]
-    """Of real tokens how many of their document are before them."""
+    """Number of earlier tokens in the same document, at real tokens."""
 
     @cached_property
     def is_one_a_row(self) -> bool:
@@ -85,11 +85,12 @@ class Runs:
         return begins.flatten().cumsum(0) - 1
 
     def packing(self) -> tuple[Int[Tensor, " N"], Int[Tensor, " L"], Int[Tensor, " S"]]:
-        """Pack the real tokens: all first ones, longest sequence first, all second ones, ...
+        """Pack the real tokens: all first tokens, longest sequence first, all second tokens, ...
 
         Returns their indices among the tokens of the batch, in that order; the number of sequences
-        with a first token, a second and so on, on the CPU, as PyTorch asks; and the number of each
-        sequence that has a token, the longest first: rows, without documents.
+        with a first token, a second token and so on, on the CPU, as PyTorch requires; and the
+        numbers of the sequences that have a token, longest first. Without documents a sequence is a
+        row.
 
         Source: ``torch.nn.utils.rnn.PackedSequence``; built without padded rows, so that results
         depend only on real tokens.
@@ -113,17 +114,17 @@ class Runs:
 class Layout:
     """Positions and visibility of a batch's tokens.
 
-    ``positions`` count real tokens from the start of each row, or document where documents are
-    separated; one axis serves all rows. ``n_keys`` includes the keys of earlier calls.
+    ``positions`` count real tokens from the start of each row, or of each document if documents are
+    separated; a single axis applies to all rows. ``n_keys`` includes the keys of earlier calls.
     """
 
     positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
     keys: Keys
     n_keys: int
     past_mask: Bool[Tensor, "B P"] | None = None
-    """Mask of the real tokens of a past, where padding is among it or behind it."""
+    """Mask of a past's real tokens, if there is padding in it or after it."""
     runs: Runs | None = None
-    """The documents of rows; None: each row is one, and all of its tokens are real."""
+    """Documents of rows; None: each row is one document of real tokens."""
 
     @property
     def key_positions(self) -> Int[Tensor, "B S"] | Int[Tensor, " S"]:
@@ -155,15 +156,15 @@ class Layout:
     ) -> "Layout":
         """Lay out a batch with causal attention.
 
-        ``mask`` is True at real tokens; padding, on either side, is seen only by itself.
-        ``document_ids`` separates runs of equal ids: attention and positions restart. ``past``
-        counts a cache's tokens, of which ``past_mask`` marks the real ones; documents cannot be
-        separated after a past. ``starts`` encodes the same by the first token of each document and
-        of padding (``Ragged``). Without ``mask``, ``document_ids`` and ``past_mask`` the layout has
-        no mask: kernels take causality as a flag.
+        ``mask`` is True at real tokens; padding, on either side, is visible only to itself.
+        ``document_ids`` separates runs of equal ids, at which attention and positions restart.
+        ``past`` counts the tokens of a cache, of which ``past_mask`` marks the real ones; documents
+        cannot be separated after a past. ``starts`` encodes the same by the first token of each
+        document and of padding (``Ragged``). Without ``mask``, ``document_ids`` and ``past_mask``
+        the layout has no mask, and kernels take causality as a flag.
         """
         has_documents = document_ids is not None
-        assert not past or not has_documents, "documents are kept apart only where there is no past"
+        assert not past or not has_documents, "documents cannot be separated after a past"
         device = tokens.device
         n_keys = past + tokens.shape[1]
         if mask is None and document_ids is None and past_mask is None:
@@ -183,7 +184,7 @@ class Layout:
         allowed = is_key[:, None, :] & is_behind  # [B, T, S]
         if document_ids is not None:
             allowed &= _same_document(begins)
-        # A padded query sees itself, so that no row of the softmax is empty.
+        # A query at padding sees itself, so that no row of the softmax is empty.
         allowed |= key_indices == query_indices
         runs = None if mask is None and document_ids is None else Runs(is_real, begins, offsets)
         keys = Keys(True, allowed[:, None], _ragged(starts, starts))
@@ -197,11 +198,11 @@ class Layout:
         document_ids: Int[Tensor, "B T"] | None = None,
         starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
-        """Lay out a batch with attention to all of a row, or document.
+        """Lay out a batch with attention to all tokens of a row, or of a document.
 
-        ``mask`` is True at real tokens; padding is seen by no real token, and its results are
-        meaningless. ``document_ids`` separates runs of equal ids: attention and positions restart.
-        ``starts`` as in ``causal``.
+        ``mask`` is True at real tokens; padding is invisible to them, and its results are
+        meaningless. ``document_ids`` separates runs of equal ids, at which attention and positions
+        restart. ``starts`` is as in ``causal``.
         """
         n_tokens = tokens.shape[1]
         device = tokens.device
@@ -230,18 +231,18 @@ class Layout:
         starts: Int[Tensor, " N"] | None = None,
         reader_starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
-        """Lay out queries of another sequence, which see all real tokens of a row.
+        """Lay out the queries of another sequence, which see all real tokens of a row.
 
-        ``mask`` is True at real tokens, None without padding; a row without any is fully visible.
-        With ``document_ids`` of tokens and ``reader_ids`` of queries a query sees only its
-        document, or the row where it has none. ``starts`` and ``reader_starts`` encode both by the
-        first token of each document. The layout's positions are the keys', and unused:
-        cross-attention has none.
+        ``mask`` is True at real tokens, None without padding; a row without real tokens is fully
+        visible. With ``document_ids`` of tokens and ``reader_ids`` of queries, a query sees only
+        its document, or the full row if it has none. ``starts`` and ``reader_starts`` encode both
+        by the first token of each document. The layout's positions are those of the keys, and
+        unused, since cross-attention has no positions.
         """
         n_keys = tokens.shape[1]
         positions = torch.arange(n_keys, device=tokens.device)
         if document_ids is not None:
-            assert reader_ids is not None, "queries are of documents where keys are"
+            assert reader_ids is not None, "if keys belong to documents, queries must too"
             visible = reader_ids[:, :, None] == document_ids[:, None, :]  # [B, T, S]
             visible |= ~visible.any(2, keepdim=True)
             return cls(
@@ -258,7 +259,7 @@ def _ragged(queries: Int[Tensor, " N"] | None, keys: Int[Tensor, " N"] | None) -
 
 
 def _seen(is_real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
-    # An all-padding row is fully visible, so that no softmax is empty.
+    # A row of padding alone is fully visible, so that no softmax is empty.
     is_empty = ~is_real.any(1, keepdim=True)  # [B, 1]
     return (is_real | is_empty)[:, None]
 
@@ -275,21 +276,21 @@ def _document_starts(
 
 
 def _same_document(starts: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
-    document = starts.cumsum(1)  # each token's document number in its row
+    document = starts.cumsum(1)  # number of each token's document in its row
     return document[:, :, None] == document[:, None, :]
 
 
 def _positions(is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Count the real tokens before each token in its document."""
     before = is_real.cumsum(1) - is_real.long()  # in its row
-    # Counts only grow: the running maximum is the last document's start.
+    # Counts never decrease, so that the running maximum is that at the last document's start.
     before_document = torch.where(starts, before, 0).cummax(1).values
     return before - before_document
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines of rotary angles, and sines, negated in the first half."""
+    """Cosines of rotary angles, and their sines, negated in the first half of the features."""
 
     cos: Float[Tensor, "*B T K"]
     sin: Float[Tensor, "*B T K"]
@@ -303,7 +304,7 @@ class Rotation:
 
 
 class Rotations(NamedTuple):
-    """Rotations of queries and keys: identical, unless a scheme distinguishes them."""
+    """Rotations of queries and keys, identical unless a scheme distinguishes them."""
 
     queries: Rotation
     keys: Rotation
@@ -322,7 +323,7 @@ class _Rotate(torch.autograd.Function):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
-    """Rotate by the angles, or back, with one allocation, to limit fragmentation."""
+    """Rotate by the angles times ``sign``, with one allocation, to limit fragmentation."""
     half = x.shape[-1] // 2
     x_first = x[..., :half]
     x_second = x[..., half:]
@@ -345,7 +346,7 @@ def rotation(
     Source: Su et al. 2021, eq. 15. Departure: the pairs are features i and i + d_head/2, as
     released with LLaMA.
     """
-    # In float64: in float32 large angles of far positions have few decimals.
+    # Computed in float64: in float32 the large angles of distant positions have few decimals.
     features = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device)
     exponents = features / d_head
     frequencies = base**-exponents  # [K/2]
@@ -361,7 +362,7 @@ def rotation(
 
 @dataclass(frozen=True)
 class Queries:
-    """Columns of each row with queries; keys and values are computed at all positions.
+    """Columns of each row with a query; keys and values are computed at all positions.
 
     Shorter rows are padded with arbitrary columns, whose results are unused.
     """
@@ -377,13 +378,13 @@ class Queries:
         return x[self._rows, self.places]
 
     def rotations(self, every: Rotations) -> Rotations:
-        """Select the query rotation at these columns; the keys' is unchanged."""
+        """Select the rotation of queries at these columns; the rotation of keys is unchanged."""
         cos, sin = every.queries.cos, every.queries.sin
         index = self.places if cos.dim() == 2 else (self._rows, 0, self.places)
         return every._replace(queries=Rotation(cos[index][:, None], sin[index][:, None]))
 
     def keys(self, every: Keys, n_keys: int) -> Keys:
-        """Select the visible keys, of ``n_keys``, of these queries."""
+        """Select the keys, among ``n_keys``, that are visible to these queries."""
         if every.mask is None:
             if not every.is_causal:
                 return every
@@ -408,9 +409,9 @@ class Memory:
 
     states: Float[Tensor, "B S D"]
     layout: Layout
-    """As of ``Layout.reading``: one row of a mask for all queries."""
+    """Layout as of ``Layout.reading``, with one row of a mask for all queries."""
     auxiliary: Float[Tensor, ""] | None = None
-    """The auxiliary losses of the encoder's sub-layers."""
+    """Auxiliary losses of the encoder's sub-layers."""
 
 
 @dataclass(frozen=True)
@@ -419,16 +420,16 @@ class Context:
 
     layout: Layout
     rotations: Rotations | None
-    """Of queries and keys; None where positions rotate neither."""
+    """Rotations of queries and keys; None if the position scheme has none."""
     bias: Float[Tensor, "N H T S"] | None = None
-    """Bias of positions on scores, N being 1 or the rows; None where they add nothing."""
+    """Position bias of scores, N being 1 or the number of rows; None without a bias."""
     key_values: KeyValues | MemoryKeyValues | LstmState | None = None
-    """An attention's of earlier calls, or the state of an LSTM's layer: the one part that each
-    sub-layer has for itself."""
+    """Cached keys and values of an attention, or state of an LSTM layer: the only part that differs
+    between sub-layers."""
     memory: Memory | None = None
     """Encoder output that cross entries read; None in a model without them."""
     queries: Queries | None = None
-    """Positions at which an attention has queries; None: all."""
+    """Positions with queries; None: all."""
 
     def at(self, queries: Queries) -> "Context":
         """Return the context of an attention with queries only at some positions."""

@@ -41,30 +41,30 @@ FLOAT32_BYTES = 4
 class Workload:
     """Forward and backward pass to estimate: a micro-batch of ``sequences`` examples on a device.
 
-    The objective determines an example's lengths from ``context``: of the encoder's and the
-    decoder's side, or of the single stack.
+    The objective determines an example's lengths from ``context``: those of the encoder's and the
+    decoder's side, or that of a single stack.
     """
 
     config: ResolvedModel
     sequences: int
     context: int
-    """In tokens, as ``data.context``."""
+    """Length of an example in tokens, as in ``data.context``."""
     precision: Precision
-    """Precision of matrix products; weights and the residual stream are float32 under either."""
+    """Precision of matrix products; weights and the residual stream are always float32."""
     device: DeviceKind = "cpu"
     objective: ObjectiveTable = NEXT_TOKEN
     recomputes: bool = False
-    """True where the backward pass runs each block again instead of keeping its activations."""
+    """Whether the backward pass recomputes each block instead of keeping its activations."""
     keeps_documents_apart: bool = False
-    """True where each row has positions of its own."""
+    """Whether documents are separated, so that rows differ in their positions."""
     frozen: Frozen = NOTHING
-    """The part of the model that has no gradient."""
+    """Part of the model without gradients."""
     caches_casts: bool = True
-    """True where a matrix that several blocks share is cast to bfloat16 once, not for each."""
+    """Whether a matrix that several blocks share is cast to bfloat16 only once."""
 
     @property
     def narrow(self) -> int:
-        """Return the bytes per element in matrix products."""
+        """Return the bytes per element of matrix products."""
         return FLOAT32_BYTES if self.precision == "float32" else 2
 
     @property
@@ -74,7 +74,7 @@ class Workload:
 
     @property
     def n_read(self) -> int:
-        """Count the micro-batch's input tokens: the memory of cross-attention."""
+        """Count the micro-batch's input tokens, which are the memory of cross-attention."""
         return self.sequences * self.lengths.read
 
     @property
@@ -88,24 +88,24 @@ class Workload:
 
 
 def stack_length(stack: StackShape, lengths: Lengths) -> int:
-    """Return an example's length in a stack: of its output if ``is_fed``, else of its input."""
+    """Return an example's length in a stack: of its output if the stack ``is_fed``, else input."""
     return lengths.written if stack.is_fed else lengths.read
 
 
 class SublayerEstimate(ABC):
     """Parameters, operations and memory of a block's entry, without norm and dropout.
 
-    The maps from the residual stream read the same input; consecutive ones of equal width are
-    stacked. One map leads back. The config is resolved.
+    The maps from the residual stream read the same input; consecutive maps of equal width are
+    stacked. One map leads back to the stream. The config is resolved.
     """
 
     inputs: tuple[int, ...]
     """Output features of each map from the residual stream."""
     n_backward: int
-    """Numbers of the maps whose gradients exist while its backward pass holds most."""
+    """Number of maps whose gradients exist at the memory peak of the backward pass."""
 
     def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
-        """``width``: input features of the map back."""
+        """Set the config, the entry and the input features (``width``) of the map back."""
         self.config = config
         self.entry = entry
         self.width = width
@@ -113,14 +113,14 @@ class SublayerEstimate(ABC):
 
     @abstractmethod
     def saved(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes saved for a micro-batch, inside and of the memory.
+        """Sum the bytes saved for a micro-batch: activations inside, and those of the memory.
 
-        Without its input, which is counted with the surrounding norm and dropout.
+        The input is excluded, since it is counted with the surrounding norm and dropout.
         """
 
     @abstractmethod
     def n_gradients(self, step: Workload, stack: StackShape) -> int:
-        """Count the peak gradient elements inside, in a micro-batch's backward pass."""
+        """Count the elements of gradients inside, at the peak of a micro-batch's backward pass."""
 
     def n_parameters(self) -> int:
         """Count the parameters of one set of weights."""
@@ -145,7 +145,7 @@ class SublayerEstimate(ABC):
 
     @property
     def n_stacked(self) -> int:
-        """Count the elements of stacked maps, which autocast casts for every use."""
+        """Count the elements of stacked maps, which autocast casts at every use."""
         return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) > 2)
 
     @property
@@ -154,12 +154,12 @@ class SublayerEstimate(ABC):
         return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) == 2)
 
     def saved_per_layer(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes that an executed block saves independently of the number of sequences."""
+        """Sum the bytes that an executed block saves, whatever the number of sequences."""
         return 0
 
     def backward_work(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of gradients in the backward pass: inside, of the stream, of weights."""
-        # Gradients exist as computed, narrow, and as accumulated, in float32.
+        """Sum the bytes of the backward pass's gradients: inside, of the stream, of weights."""
+        # Gradients exist as computed, in the narrow type, and as accumulated, in float32.
         number_bytes = FLOAT32_BYTES + step.narrow
         stream = number_bytes * self.config.d_model
         weights = number_bytes * self.n_backward
@@ -167,15 +167,15 @@ class SublayerEstimate(ABC):
         return step.n_tokens(stack) * stream + inside + weights
 
     def forward_work(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of forward work space, where they may exceed the backward pass's."""
+        """Sum the bytes of forward work space, if it may exceed the backward pass's work space."""
         return 0
 
 
 class AttentionEstimate(SublayerEstimate):
-    """Queries, keys, values, scores, and the output map.
+    """Estimate of an attention: queries, keys, values, scores, and the output map.
 
-    Keys and values of a cross-attention are computed from the memory, fully visible and without
-    rotation.
+    Keys and values of a cross-attention are computed from the memory, which is fully visible, and
+    are not rotated.
     """
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
@@ -186,7 +186,7 @@ class AttentionEstimate(SublayerEstimate):
 
     @property
     def is_cross(self) -> bool:
-        """True for cross-attention."""
+        """Return whether it is a cross-attention."""
         return self.entry.kind.attends_to == "memory"
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
@@ -203,7 +203,7 @@ class AttentionEstimate(SublayerEstimate):
         return 2 * self.n_matrix * n_queries + n_of_keys * n_keys + scores_and_values
 
     def saved_of_queries(self, step: Workload, stack: StackShape, n_queries: int) -> int:
-        """Sum the bytes of keys, values, and queries with their input, output and weights."""
+        """Sum the bytes of keys, values and queries, and of the queries' input, output, weights."""
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
         numbers = 2 * self.key_width * length
         numbers += (2 * self.width + self.config.d_model) * n_queries
@@ -221,8 +221,8 @@ class AttentionEstimate(SublayerEstimate):
         is_causal = stack.is_causal and not self.is_cross
         if not is_causal:
             return length * self.n_keys(step, stack)
-        # Causal pairs, in blocks below the diagonal. Blocks begin at the last row: block i, from 0,
-        # does not see the last i * BLOCK_ROWS keys.
+        # Causal pairs are computed in blocks of rows, from the last row on: block i, from 0, does
+        # not see the last i * BLOCK_ROWS keys.
         n_whole, rest = divmod(length, BLOCK_ROWS)
         n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
         return BLOCK_ROWS * (n_whole * length - n_unseen) + rest**2
@@ -235,7 +235,7 @@ class AttentionEstimate(SublayerEstimate):
     def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, the output map's input, and weights.
 
-        A cross-attention also saves a cast of the memory; in float32 all share one memory.
+        A cross-attention also saves a cast of the memory; in float32 all layers share the memory.
         """
         features = step.narrow * self.n_projected(step, stack)
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
@@ -259,10 +259,7 @@ class AttentionEstimate(SublayerEstimate):
         return n_tokens * step.narrow * n_per_token
 
     def saved_per_layer(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of the cosines and sines of rotations.
-
-        In float32 all layers share them.
-        """
+        """Sum the bytes of the cosines and sines of rotations; in float32 all layers share them."""
         is_rotated = POSITIONS[step.config.positions].in_attention == "rotation"
         if not is_rotated or self.is_cross or step.precision == "float32":
             return 0
@@ -271,7 +268,7 @@ class AttentionEstimate(SublayerEstimate):
         return n_casts * step.narrow * n_angles
 
     def n_gradients(self, step: Workload, stack: StackShape) -> int:
-        """Count the gradients of queries, keys, values, output, and a block's scores."""
+        """Count the elements of gradients: of queries, keys, values, output, a block's scores."""
         features = self.n_projected(step, stack)
         if self.is_fused(step, stack):
             return features
@@ -280,9 +277,9 @@ class AttentionEstimate(SublayerEstimate):
         return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: Workload, stack: StackShape) -> bool:
-        """Check whether ``attend`` chooses a fused kernel, which saves no weights.
+        """Check whether ``attend`` chooses a fused kernel, which saves no attention weights.
 
-        On a CPU a memory may be masked.
+        On a CPU it never does for a memory, which may be masked.
         """
         config = self.config
         is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
@@ -295,23 +292,23 @@ class AttentionEstimate(SublayerEstimate):
     def scores_per_key(self, step: Workload, n_queries: int, n_keys: int) -> int:
         """Count the score elements of a block in a backward pass, per key of a micro-batch.
 
-        A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold none.
+        A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold no scores.
         """
         config = step.config
         if step.device != "cpu":
             return 0
-        # Gradients of weights and scores; under dropout also weights with zeros and without signs.
+        # Gradients of weights and of scores; with dropout also the weights after it.
         n_arrays = 4 if config.dropout_attention else 2
         n_rows = min(BLOCK_ROWS, n_queries)
         scores = n_arrays * config.n_heads * n_rows
-        # As attend_blockwise chooses: sequence by sequence, or all together.
+        # Sequence by sequence or all together, by the rule of attend_blockwise.
         has_many = config.n_heads * n_queries * n_keys >= GRAIN
         goes_by_sequence = step.precision == "float32" and has_many
         return scores // step.sequences if goes_by_sequence else scores
 
 
 class FeedForwardEstimate(SublayerEstimate):
-    """One map or, where gated, two, an activation, and the map back."""
+    """Estimate of a feed-forward network: one map, or two if gated, an activation, the map back."""
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__(config, entry, config.d_ff)
@@ -321,34 +318,33 @@ class FeedForwardEstimate(SublayerEstimate):
         self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:
-        """Count the parameters of one set of weights: maps, and a swish's learned slope."""
+        """Count the parameters of one set of weights: maps, and the learned slope of a swish."""
         return super().n_parameters() + learns_beta(self.config, self.ffn.activation)
 
     def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes saved by activation, product, dropout and output map."""
         dropout = bool(step.config.dropout_ffn)
         if self.ffn.is_gated:
-            # Gate and value, one tensor, and their product; the activated gate; a slope.
+            # Gate and value in one tensor, their product, the activated gate, and GELU's slope.
             n_saved = 3 + (self.ffn.saves != "nothing") + self._has_own_gelu(step)
         else:
-            # The output; the activation's input, of our GELU its slope instead. The dropped-out
-            # tensor takes the output's place, unless the activation needs that too.
+            # The output, and the activation's input or, for our GELU, its slope. The output after
+            # dropout replaces the output, unless the activation needs both.
             n_saved = 1 + (self.ffn.saves == "input") + (self.ffn.saves == "output" and dropout)
         unit = n_saved * step.narrow + dropout  # the mask's byte
         return step.n_tokens(stack) * unit * self.width
 
     def n_gradients(self, step: Workload, stack: StackShape) -> int:
-        """Count gradients of hidden units.
+        """Count the elements of gradients of hidden units.
 
-        The activation's saved tensor besides its output is freed before the gradient of its input
-        is allocated.
+        The saved input of the activation is freed before the gradient of that input is allocated.
         """
         has_two = self.ffn.is_gated or self.ffn.saves == "output"
         n_gradients = 2 if has_two else 1
         return step.n_tokens(stack) * n_gradients * self.width
 
     def backward_work(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of gradients, and of our swish's temporaries in float32."""
+        """Sum the bytes of gradients, and of the float32 temporaries of our swish."""
         gradients, beta = super().backward_work(step, stack), step.config.swish_beta
         if self.ffn.activation != "swish" or beta == 1.0:
             return gradients
@@ -356,7 +352,7 @@ class FeedForwardEstimate(SublayerEstimate):
         if beta == "learned":
             n_arrays += 1  # their product
         if step.precision == "bfloat16":
-            n_arrays += 1  # a wide copy of the input
+            n_arrays += 1  # a float32 copy of the input
         n = step.n_tokens(stack) * self.width
         parts = n_arrays * FLOAT32_BYTES * min(n, SWISH_PART)
         # The gradients of gate and value are separate tensors.
@@ -364,32 +360,32 @@ class FeedForwardEstimate(SublayerEstimate):
         return gradients + max(0, parts - separate)
 
     def forward_work(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of our GELU's forward pass: its input, and temporaries in float32."""
+        """Sum the bytes of our GELU's forward pass: its input, and float32 temporaries."""
         if not self._has_own_gelu(step):
             return 0
         n = step.n_tokens(stack) * self.width
-        # Two work arrays; in bfloat16 also wide copies of input, value and slope.
+        # Two work arrays; in bfloat16 also float32 copies of input, value and slope.
         n_arrays = 2 if step.precision == "float32" else 5
         parts = n_arrays * FLOAT32_BYTES * min(n, GELU_PART)
         return step.narrow * n + parts
 
     def _has_own_gelu(self, step: Workload) -> bool:
-        """Check whether it uses our GELU."""
+        """Check whether the network uses our GELU."""
         is_gelu = self.ffn.activation == "gelu"
         return is_gelu and step.config.gelu == "tanh" and step.device == "cpu"
 
 
 N_GATES = 4
-"""Maps that are stored one below another: of the input, forget, cell and output gates."""
+"""Number of gates, whose maps are stored as one matrix: input, forget, cell and output."""
 _SAVED = {"cpu": 16.1, "cuda": 8.0}
-"""Numbers of each unit and token that the kernels keep: gates, cells and outputs, of a CPU's in
-oneDNN's workspace, as measured there."""
+"""Elements saved by the kernels per unit and token: gates, cells and outputs; on a CPU they are in
+oneDNN's workspace, whose size was measured."""
 _GRADIENTS = 8
-"""Likewise while its backward pass holds most."""
+"""Elements of gradients per unit and token at the peak of the backward pass."""
 
 
 class LstmEstimate(SublayerEstimate):
-    """Two maps to four gates, stored as one matrix each."""
+    """Estimate of an LSTM layer: two maps to four gates, stored as one matrix each."""
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__(config, entry, config.d_model)
@@ -401,30 +397,30 @@ class LstmEstimate(SublayerEstimate):
         return self.n_backward + (sum(self.inputs) if self.config.bias else 0)
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
-        """Count the multiply-adds of an example: the gates' maps of input and output."""
+        """Count the multiply-adds of an example: the maps of input and state to the gates."""
         return self.n_backward * n_tokens
 
     def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the stored shapes of the maps of input and output."""
+        """Return the stored shapes of the maps of input and state."""
         return tuple((width, self.config.d_model) for width in self.inputs)
 
     @property
     def n_alone(self) -> int:
-        """Count no casts: a CPU computes in float32, a GPU frees its casts by the next call."""
+        """Return 0: a CPU does not cast, and a GPU frees its casts by the next call."""
         return 0
 
     def saved(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of gates, cells and outputs, and of an input that is not cast."""
+        """Sum the bytes of gates, cells and outputs, and of the input if it is not cast."""
         numbers = round(_SAVED[step.device] * self.width)
         not_narrowed = (FLOAT32_BYTES - step.narrow) * self.config.d_model
         return step.n_tokens(stack) * (FLOAT32_BYTES * numbers + not_narrowed)
 
     def n_gradients(self, step: Workload, stack: StackShape) -> int:
-        """Count the gradients of gates, inputs and outputs, time-major copies included."""
+        """Count the elements of gradients of gates, inputs and outputs, with time-major copies."""
         return step.n_tokens(stack) * _GRADIENTS * self.width
 
     def backward_work(self, step: Workload, stack: StackShape) -> int:
-        """Sum the bytes of gradients, both maps' twice: as computed, and as accumulated."""
+        """Sum the bytes of gradients; maps count twice, as computed and as accumulated."""
         return FLOAT32_BYTES * (self.n_gradients(step, stack) + 2 * self.n_backward)
 
 
@@ -434,7 +430,7 @@ ESTIMATES: dict[str, Callable[[ResolvedModel, Entry], SublayerEstimate]] = {
     "ffn": FeedForwardEstimate,
     "lstm": LstmEstimate,
 }
-"""The estimate of each kind of sub-layer."""
+"""Estimate of each kind of sub-layer."""
 
 
 def estimate_of(config: ResolvedModel, entry: Entry) -> SublayerEstimate:

@@ -15,7 +15,7 @@ from sublayer.model.kernels.elementwise import dropout
 from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
 
 HIDDEN = -1e30
-"""The logit of a position where no answer may begin or end."""
+"""Logit of a position where no answer may begin or end."""
 
 
 class JointSpanHead(nn.Module):
@@ -34,14 +34,14 @@ class JointSpanHead(nn.Module):
     def forward(
         self, states: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows 1"]:
-        """Compute only the start logits; the embeddings are ignored."""
+        """Compute the start logits alone; the embedding matrix is ignored."""
         logits: Tensor = self.start(states)
         return logits
 
     def starts(
         self, states: Float[Tensor, "N T D"], may_answer: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
-        """Compute the start logits; ``may_answer`` is True at the first token and the text."""
+        """Compute start logits; ``may_answer`` is True at the first token and in the passage."""
         return _widened(self.start(states)[..., 0]).masked_fill(~may_answer, HIDDEN)
 
     def ends(
@@ -68,9 +68,9 @@ class JointSpanHead(nn.Module):
         start_logits: Float[Tensor, "N T"],
         p: float = 0.0,
     ) -> Float[Tensor, " N"]:
-        """Compute the logit of no answer, from the expected start and the first token.
+        """Compute the logit of no answer, from the expected start state and the first token.
 
-        ``p``: dropout of the last map's input in training.
+        ``p`` is the dropout probability of the last map's input in training.
         """
         shares = start_logits.softmax(-1).to(states.dtype)
         expected = torch.einsum("nt,ntd->nd", shares, states)
@@ -79,28 +79,28 @@ class JointSpanHead(nn.Module):
 
 
 def _widened(logits: Tensor) -> Tensor:
-    # Narrow dtypes do not hold the logit of a hidden answer.
+    # Narrow dtypes cannot represent the logit of a hidden position.
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 @runtime_checkable
 class Head(Protocol):
-    """A module on a model's final hidden states, with a row in ``HEADS`` of the config."""
+    """Protocol of a head on final hidden states, which has a row in ``HEADS`` of the config."""
 
     def __call__(self, states: Tensor, table: Tensor) -> Tensor:
-        """Compute the output from its states and the token table."""
+        """Compute the output from hidden states and the embedding matrix."""
 
 
 class VocabularyHead(nn.Module):
     """Map hidden states to logits over the vocabulary.
 
-    A factorised model first maps to ``d_embed``; a transform head has a linear map to that width,
+    A factorized model first maps to ``d_embed``; a transform head has a linear map to that width,
     an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head has no
-    matrix: it takes the embedding matrix. ``output_scale`` (Raffel et al. 2020, 1910.10683, as
-    released) divides the output matrix's input by the root of ``d_model``.
+    output matrix, but uses the embedding matrix. ``output_scale`` (Raffel et al. 2020, 1910.10683,
+    as released) divides the output matrix's input by the root of ``d_model``.
 
-    With ``softmax = "all"`` logits of positions follow the tokens' (Radford et al. 2018, as
-    released): a call's table contains their rows, without bias.
+    With ``softmax = "all"`` logits of positions follow those of tokens (Radford et al. 2018, as
+    released): the table of a call contains their rows, which have no bias.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
@@ -126,7 +126,7 @@ class VocabularyHead(nn.Module):
         self.scale = config.d_model**-0.5 if config.output_scale == "sqrt" else 1.0
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
-        """Map hidden states to the output matrix's input; D equals E without a map."""
+        """Map hidden states to the output matrix's input; without a map, D equals E."""
         if self.projection is not None:
             hidden = self.projection(hidden)
         return self.finish(hidden)
@@ -134,8 +134,8 @@ class VocabularyHead(nn.Module):
     def finish(self, projected: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows E"]:
         """Apply the steps between the linear map, if any, and the output matrix.
 
-        The rest of the transform head, and the output scale. Separate from the map, so that a
-        decoding step can use packed weights for it.
+        These are the rest of the transform head, and the output scale. They are separate from the
+        map, so that a decoding step can use packed weights for the map.
         """
         if self.activation is not None:
             projected = self.norm(self.activation(projected))
@@ -146,9 +146,9 @@ class VocabularyHead(nn.Module):
     def output(
         self, table: Float[Tensor, "V E"]
     ) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
-        """Return the output matrix, ``table`` where tied, and its bias.
+        """Return the output matrix, which is ``table`` if tied, and its bias.
 
-        Rows of ``table`` after the tokens' have bias 0.
+        Rows of ``table`` after the tokens' rows have bias 0.
         """
         matrix = table if self.weight is None else self.weight
         if self.bias is None:
@@ -177,12 +177,12 @@ class Pooler(nn.Module):
     def forward(
         self, text: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows D"]:
-        """Pool texts by their states; the embedding matrix is ignored."""
+        """Compute the vectors of texts; the embedding matrix is ignored."""
         return torch.tanh(self.linear(text))
 
 
 class LinearHead(Linear):
-    """A linear map of states, with a bias; the embedding matrix is ignored."""
+    """Linear map of states, with a bias, which ignores the embedding matrix."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
 
@@ -194,9 +194,10 @@ class LinearHead(Linear):
 
 
 class SentenceHead(LinearHead):
-    """Classify text pairs: class 1, or a single positive logit, means that B does not follow A.
+    """Classify text pairs by their vectors: class 1, or a positive single logit, denies that B
+    follows A.
 
-    It reads their vectors, and has one or two classes, ``config.sentence_classes``.
+    There are one or two classes, ``config.sentence_classes``.
     """
 
     def __init__(self, config: ResolvedModel) -> None:
@@ -204,16 +205,16 @@ class SentenceHead(LinearHead):
 
 
 class LabelHead(LinearHead):
-    """Answer a task from a text's vector; outputs: ``config.label_outputs``."""
+    """Predict the label of a task from a text's vector, by ``config.label_outputs`` outputs."""
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config.d_model, config.label_outputs, bias=True)
 
 
 class SpanHead(LinearHead):
-    """Score each position as the start and as the end of an answer (Devlin et al. 2019, sec. 4.2).
+    """Score each position as the start and, independently, as the end of an answer.
 
-    Both are independent.
+    Source: Devlin et al. 2019, sec. 4.2.
     """
 
     def __init__(self, config: ResolvedModel) -> None:
@@ -221,10 +222,7 @@ class SpanHead(LinearHead):
 
 
 class Classifier(nn.Module):
-    """An untied map from hidden states to the vocabulary, with a bias.
-
-    It predicts alongside the model's head.
-    """
+    """Untied map from hidden states to the vocabulary, with a bias, besides the model's head."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
 

@@ -1,4 +1,4 @@
-"""Layers of one tensor: linear maps, norms, activations, and tables of tokens and segments."""
+"""Elementary layers: linear maps, norms, activations, and tables of tokens and segments."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_c
 
 
 def load_class(implementation: str) -> Any:
-    """Return the class of a row, named ``module:class`` so that the config needs no PyTorch."""
+    """Load a class named ``module:class``, a name that lets configs do without PyTorch."""
     module, _, name = implementation.partition(":")
     return getattr(import_module(module), name)
 
@@ -26,8 +26,8 @@ def load_class(implementation: str) -> Any:
 class Linear(nn.Module):
     """Multiply by a matrix ``[d_out, d_in]`` and add a bias, if any.
 
-    Weights start unset: see parameters.py. ``ends_branch`` marks the map that writes a sub-layer's
-    output into the residual stream.
+    Weights start unset; parameters.py initializes them. ``ends_branch`` marks the map that writes a
+    sub-layer's output into the residual stream.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "bias"}
@@ -57,7 +57,7 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(n, d_out)) if bias else None
 
     def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows n_d_out"]:
-        """Map the last axis; outputs of the maps are concatenated."""
+        """Map the last axis, and concatenate the outputs of the maps."""
         matrix = self.weight.flatten(0, 1)  # [n d_out, d_in]
         bias = None if self.bias is None else self.bias.flatten()
         return F.linear(x, matrix, bias)
@@ -65,9 +65,9 @@ class StackedLinear(nn.Module):
     def part(
         self, start: int, stop: int
     ) -> tuple[Float[Tensor, "d_outs d_in"], Float[Tensor, " d_outs"] | None]:
-        """Return concatenated matrix and bias of some maps, for other inputs.
+        """Return the concatenated matrix and bias of maps ``start`` to ``stop``, for other inputs.
 
-        Maps ``start`` to ``stop``; differentiable views.
+        They are differentiable views.
         """
         matrix = self.weight[start:stop].flatten(0, 1)
         if self.bias is None:
@@ -82,7 +82,7 @@ class LayerNorm(nn.Module):
     """Subtract the mean and divide by the standard deviation.
 
     A gain and an offset are learned if ``affine``. Source: Ba et al. 2016, eq. 4; the variance is
-    the biased one and ``eps`` is added to it.
+    biased, and ``eps`` is added to it.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain", "bias": "bias"}
@@ -95,7 +95,7 @@ class LayerNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Normalise the last axis."""
+        """Normalize the last axis."""
         return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
 
 
@@ -114,12 +114,12 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Normalise the last axis."""
+        """Normalize the last axis."""
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         if not torch.is_grad_enabled():
-            # For a few rows an autograd function costs as much as its computation, for one row even
-            # a scalar operation does.
+            # For few rows an autograd function costs as much as its computation; for one row even a
+            # scalar operation does.
             if x.dim() == 1:
                 mean_square = float(x.dot(x)) / x.shape[0]
                 vector = x * math.sqrt(1.0 / (mean_square + self.eps))
@@ -130,9 +130,9 @@ class RMSNorm(nn.Module):
 
 
 def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """Normalise rows; also return their inverse root mean squares, ``[*rows, 1]``."""
+    """Normalize rows, and return their inverse root mean squares, ``[*rows, 1]``."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [*rows, 1]
-    # In place: later operations are on one column.
+    # In place, since the following operations are on one column.
     mean_square = norm.square_().div_(x.shape[-1])
     inverse = mean_square.add_(eps).rsqrt_()
     normed = x * inverse
@@ -142,9 +142,9 @@ def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tens
 
 
 class _RmsNorm(torch.autograd.Function):
-    """RMS norm differentiated by hand.
+    """RMS norm, differentiated by hand.
 
-    On a CPU the native one is a chain of small operations, twice as slow.
+    On a CPU the native norm is a chain of small operations, and twice as slow.
     """
 
     @staticmethod
@@ -156,7 +156,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, inverse, gain = ctx.saved_tensors
-        # The result first, with few other allocations, to limit fragmentation.
+        # The result is allocated first, before temporaries, to limit fragmentation.
         grad_x = grad.clone() if gain is None else grad * gain
         grad_gain = None
         normed = x * inverse
@@ -165,7 +165,7 @@ class _RmsNorm(torch.autograd.Function):
         if gain is not None:
             torch.mul(grad, normed, out=product)
             grad_gain = product.flatten(0, -2).sum(0)
-        # d/dx = (g - n * mean(g * n)) / rms, with g the gradient of the normalised n.
+        # d/dx = (g - n * mean(g * n)) / rms, with g the gradient of the normalized n.
         grad_x.addcmul_(normed, projected, value=-1).mul_(inverse)
         return grad_x, grad_gain, None
 
@@ -173,7 +173,7 @@ class _RmsNorm(torch.autograd.Function):
 def build_norm(kind: NormKind, d_model: int, *, eps: float, affine: bool) -> nn.Module:
     """Build the norm of a recipe, with unset weights.
 
-    ``none`` is the identity, for which neither ``eps`` nor ``affine`` matters.
+    ``none`` is the identity, which uses neither ``eps`` nor ``affine``.
     """
     match kind:
         case "layer":
@@ -185,17 +185,17 @@ def build_norm(kind: NormKind, d_model: int, *, eps: float, affine: bool) -> nn.
 
 
 class Matrix(NamedTuple):
-    """Token and position rows of one training pass, after dropout."""
+    """Embedding matrix of one training pass, after dropout: rows of tokens and positions."""
 
     tokens: Float[Tensor, "V E"]
     positions: Float[Tensor, "P W"]
 
 
 class TokenEmbedding(nn.Module):
-    """Look up ``scale * table[token]``, and project it where the table is factorised.
+    """Look up ``scale * table[token]``, and project it if the table is factorized.
 
-    The projection reads the token's vector, or the sum of embeddings. Source of the factorisation:
-    Lan et al. 2020 (ALBERT), sec. 3.1; projecting the sum is as released.
+    The projection reads the token's vector, or the sum of embeddings. Source of the factorization:
+    Lan et al. 2020 (ALBERT), sec. 3.1; the projection of the sum is as released.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
@@ -212,10 +212,10 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B T"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "B T W"]:
-        """Embed tokens, at the width of the position vectors.
+        """Embed tokens in the width of the position vectors.
 
-        ``d_model``, or ``d_embed`` where the sum of embeddings is projected. ``table`` replaces the
-        module's.
+        The width is ``d_model``, or ``d_embed`` if the sum of embeddings is projected. ``table``
+        replaces the module's.
         """
         x = F.embedding(tokens, self.weight if table is None else table)  # [B, T, E]
         if self.scale != 1.0:
@@ -223,7 +223,7 @@ class TokenEmbedding(nn.Module):
         return x if self.projects_sum else self._project(x)
 
     def project_sum(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T D"]:
-        """Project the sum of all embeddings, unless tokens are projected."""
+        """Project the sum of all embeddings, unless tokens are projected already."""
         return self._project(x) if self.projects_sum else x
 
     def _project(self, x: Tensor) -> Tensor:
@@ -235,9 +235,9 @@ class TokenEmbedding(nn.Module):
 
 
 class SegmentTable(nn.Module):
-    """A vector for each segment of a pair, or only for the second.
+    """Learned vector for each segment of a pair, or only for the second segment.
 
-    In the latter case the first's is zero (Macaron BERT, as released).
+    In the latter case the first segment's vector is zero (Macaron BERT, as released).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
@@ -248,7 +248,7 @@ class SegmentTable(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_rows, embedding_width(config)))
 
     def forward(self, segments: Int[Tensor, "B T"]) -> Float[Tensor, "B T W"]:
-        """Look up each token's segment, 0 or 1."""
+        """Look up the vector of each token's segment, 0 or 1."""
         n_rows = self.weight.shape[0]
         if n_rows == 2:
             return F.embedding(segments, self.weight)
@@ -281,9 +281,9 @@ class Swish(nn.Module):
 
 
 def build_activation(name: str, gelu: Literal["exact", "tanh"], swish_beta: Beta) -> Activation:
-    """Return the activation of a name; ``gelu`` and ``swish_beta`` select its form.
+    """Return an activation by name; ``gelu`` and ``swish_beta`` select its form.
 
-    It acts on elements. One with a parameter is a module, with an unset weight.
+    It acts on elements. An activation with a parameter is a module, whose weight is unset.
     """
     if name == "gelu":
         return tanh_gelu if gelu == "tanh" else partial(F.gelu, approximate="none")

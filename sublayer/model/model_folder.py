@@ -37,11 +37,11 @@ from sublayer.values import show
 _log = logging.getLogger(__name__)
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""The types that weights are read from."""
+"""Types of weights that can be read."""
 
 
 def computed_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
-    """Choose the computation's dtype: float32, or float64 if all weights are.
+    """Choose the dtype of the computation: float64 if all weights are, else float32.
 
     16-bit weights are widened without loss.
     """
@@ -50,9 +50,9 @@ def computed_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
 
 
 def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert a tensor to ``dtype``, without a copy where it has it.
+    """Convert a tensor to ``dtype``, without a copy if it has that type.
 
-    Raises CheckpointError, naming ``name``, for anything but finite floats, or overflow in
+    Raises CheckpointError, with ``name``, for values other than finite floats, and for overflow in
     ``dtype``.
     """
     check_float(name, tensor)
@@ -62,7 +62,7 @@ def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def check_float(name: str, tensor: Tensor) -> None:
-    """Raise CheckpointError where a tensor is not of a floating-point type of ``FLOATS``."""
+    """Raise CheckpointError unless a tensor has a floating-point type of ``FLOATS``."""
     if tensor.dtype not in FLOATS:
         raise CheckpointError(
             f"{name} holds {_short(tensor.dtype)}, not floating-point numbers of 16, 32 or 64 bits"
@@ -70,13 +70,13 @@ def check_float(name: str, tensor: Tensor) -> None:
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise CheckpointError where a tensor holds infinity or NaN.
+    """Raise CheckpointError, with ``name``, where a tensor holds infinity or NaN.
 
-    ``name`` is its name in the error. An empty tensor passes.
+    An empty tensor passes.
     """
     if not tensor.numel():
         return
-    # One pass without a mask tensor; NaN is both minimum and maximum.
+    # One pass without a mask tensor; with a NaN, both minimum and maximum are NaN.
     extremes = torch.stack(torch.aminmax(tensor.detach()))
     if not extremes.isfinite().all():
         raise CheckpointError(
@@ -85,9 +85,9 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def describe_conversion(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
-    """Format the counts and dtypes of tensors converted to ``dtype``; None without any.
+    """Describe the counts and dtypes of tensors converted to ``dtype``; None if there are none.
 
-    As in ``3 of bfloat16 and 2 of float16 became float32``.
+    An example: ``3 of bfloat16 and 2 of float16 became float32``.
     """
     counts: Counter[str] = Counter()
     for tensor in tensors.values():
@@ -108,10 +108,9 @@ CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
 
 
 def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, bytes]) -> None:
-    """Write a model folder atomically.
+    """Write a model folder atomically; equal models give equal folders.
 
-    Equal models have equal folders. ``tokenizer_files`` maps file names to contents, empty without
-    a tokenizer.
+    ``tokenizer_files`` maps file names to contents, and is empty without a tokenizer.
 
     Raises CheckpointError where the folder exists or cannot be written.
     """
@@ -122,7 +121,7 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
             save_file(weights, partial / WEIGHTS_NAME)
             describe_model(partial, model.config, tokenizer_files)
     except FileExistsError:
-        raise CheckpointError(f"{folder} exists; name another folder") from None
+        raise CheckpointError(f"{folder} exists already: name another folder") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write the model folder {folder}: {error}") from error
 
@@ -155,10 +154,10 @@ def describe_model(
 def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, dict[str, Tensor]]:
     """Read a model folder's resolved config and weights, and check that they match.
 
-    Weights are float64 if all in the file are, else float32.
+    Weights are float64 if all weights in the file are, else float32.
 
-    Raises CheckpointError where a file is missing, damaged or of another model, or weights are not
-    finite floats; ConfigError where they do not fit in memory.
+    Raises CheckpointError where a file is missing, damaged or of another model, or where weights
+    are not finite floats; ConfigError where they do not fit into memory.
     """
     config = read_config(folder)
     path = folder / WEIGHTS_NAME
@@ -193,12 +192,12 @@ def read_config(folder: Path) -> ResolvedModel:
         described = read_json_object(path, CheckpointError)
     if described.get("format") != MODEL_FORMAT:
         raise CheckpointError(
-            f"{path} does not describe a {MODEL_FORMAT} model; name another folder, or import it"
+            f"{path} does not describe a {MODEL_FORMAT} model: name another folder, or import it"
         )
     version = described.get("version")
     if version != VERSION:
         raise CheckpointError(
-            f"{path} is of format version {show(version)}, this program reads {VERSION}"
+            f"{path} has the format version {show(version)}, but this program reads {VERSION}"
         )
     fields: object = described.get("model")
     try:
@@ -217,7 +216,7 @@ def read_config(folder: Path) -> ResolvedModel:
     for name, value in settings:
         is_needed = settings.kind == "encoder-decoder" or name not in DECODER_FIELDS
         if value is None and is_needed:
-            raise CheckpointError(f"{path} does not say what model.{name} is; name another model")
+            raise CheckpointError(f"{path} lacks model.{name}: name another model")
     config = ResolvedModel.model_validate(dict(settings))
     with _reading(folder / WEIGHTS_NAME):
         stored = stored_weights(folder)
@@ -232,10 +231,11 @@ def check_shapes(
 ) -> None:
     """Check names and shapes of a file's tensors against the config's model.
 
-    ``shapes`` are the file's, by name; ``source`` names it in errors. The file's size bounds the
-    work: a config of more sub-layers than the file has tensors is refused unbuilt.
+    ``shapes`` are the file's shapes, by name; ``source`` names the file in errors. The size of the
+    file bounds the work: a config of more sub-layers than the file has tensors is an error before
+    the model is built.
 
-    Raises CheckpointError where a name is missing on one side, or, naming both, where shapes
+    Raises CheckpointError where a name is missing on one side, or, with both shapes, where shapes
     differ.
     """
     # At least the position tables, and a tensor for each set of weights of the blocks.
@@ -245,28 +245,26 @@ def check_shapes(
         n_needed += sum(n_copies(config, stack, entry) for entry in stack.block)
     if n_needed > len(shapes):
         raise CheckpointError(
-            f"{source} has {len(shapes):,} tensors, its config asks for {n_needed:,} at least; "
+            f"{source} has {len(shapes):,} tensors, but its config needs at least {n_needed:,}: "
             "name another model"
         )
-    # On the meta device tensors have shapes and take no memory.
+    # On the meta device tensors have shapes, but take no memory.
     with torch.device("meta"):
         model = compose(config)
     expected = {}
     for name, value in model.state_dict().items():
         expected[name] = list(value.shape)
     for name in expected.keys() - shapes.keys():
-        raise CheckpointError(
-            f"{source} has no {name}, which its config asks for; name another model"
-        )
+        raise CheckpointError(f"{source} lacks the tensor {name} of its config: name another model")
     for name in shapes.keys() - expected.keys():
         raise CheckpointError(
-            f"{source} has {name}, which its config has no place for; name another model"
+            f"{source} has the tensor {name}, which its config lacks: name another model"
         )
     for name, shape in expected.items():
         in_file = list(shapes[name])
         if in_file != shape:
             raise CheckpointError(
-                f"{source} has {name} of shape {in_file}, its config asks for {shape}; "
+                f"{source} has {name} of shape {in_file}, but its config needs {shape}: "
                 "name another model"
             )
 
@@ -277,11 +275,11 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path.parent} is not a model folder: it has no {path.name}"
+            f"{path.parent} is not a model folder, since it has no {path.name}"
         ) from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"{path} is damaged or cut short ({error}); name another model"
+            f"{path} is damaged or truncated ({error}): name another model"
         ) from None
 
 
@@ -303,7 +301,7 @@ def copy_model(original: Path, folder: Path) -> None:
 
 
 def is_copy(folder: Path, original: Path) -> bool:
-    """Check whether a folder is exactly ``copy_model``'s copy of another.
+    """Check whether a folder is exactly the copy of another that ``copy_model`` makes.
 
     Raises OSError, SafetensorError and CheckpointError where parts cannot be read.
     """
@@ -328,6 +326,6 @@ def is_copy(folder: Path, original: Path) -> bool:
 
 
 def _described(folder: Path) -> list[str]:
-    """List the files of a model folder except the weights."""
+    """List the files of a model folder, except the weights."""
     weights = {path.name for path in folder.glob(PART_PATTERN)} | {WEIGHTS_NAME}
     return sorted(path.name for path in folder.iterdir() if path.name not in weights)

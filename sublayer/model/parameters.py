@@ -1,8 +1,8 @@
-"""Parameters of a model: persistent names, roles, and initial values, schemes with their sources.
+"""Parameters of a model: persistent names, roles, and initial values by schemes with sources.
 
 Initial values, model folders, checkpoints (sharded ones included), optimizer state and weight maps
-identify a parameter by its persistent name. Where a module is renamed, a row of ``RENAMED`` keeps
-its parameters' names.
+identify a parameter by its persistent name. After a module is renamed, a row of ``RENAMED``
+preserves the names of its parameters.
 """
 
 import hashlib
@@ -32,30 +32,30 @@ from sublayer.model.layers import (
 from sublayer.model.positions import BucketTable, PositionTable
 
 RENAMED: dict[str, str] = {}
-"""Paths of modules, or parts of them, and the persistent ones instead, replaced in this order."""
+"""Parts of module paths and their persistent forms, replaced in this order."""
 
 
 def persistent_name(name: str) -> str:
-    """Return the persistent name of the parameter ``name``."""
+    """Convert a parameter's name to its persistent name."""
     for path, persistent in RENAMED.items():
         name = re.sub(rf"(?<![^.]){re.escape(path)}(?![^.])", persistent, name)
     return name
 
 
 def named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Generate parameters with persistent names, shared ones once, as the module's method does."""
+    """Generate parameters with persistent names, each shared one once, like the module's method."""
     for name, parameter in module.named_parameters():
         yield persistent_name(name), parameter
 
 
 def to_persistent(_: nn.Module, state: dict[str, Tensor], prefix: str, __: object) -> None:
-    """Give the tensors of a ``state_dict`` their persistent names: a hook of PyTorch's."""
+    """Hook of ``state_dict`` that renames tensors to persistent names."""
     for name in [name for name in state if name.startswith(prefix)]:
         state[prefix + persistent_name(name.removeprefix(prefix))] = state.pop(name)
 
 
 def from_persistent(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Give tensors with persistent names those of ``load_state_dict``: a hook of PyTorch's."""
+    """Hook of ``load_state_dict`` that renames tensors from persistent names."""
     names = {persistent_name(name): name for name, _value in model.named_parameters()}
     stored = [name for name in names if prefix + name in state]
     state.update({prefix + names[name]: state.pop(prefix + name) for name in stored})
@@ -76,7 +76,7 @@ def parameter_roles(model: nn.Module) -> dict[str, Role]:
 
 
 DRAWING_RULE = "seed and parameter name, 1"
-"""Version of the draws: its number grows when the same seed comes to give other weights."""
+"""Version of the draws: its number is increased whenever a seed would give other weights."""
 
 _TABLES = (TokenEmbedding, PositionTable, SegmentTable, VocabularyHead, Classifier)
 """Modules whose ``weight`` has a row for each token, position or segment."""
@@ -84,7 +84,7 @@ _TABLES = (TokenEmbedding, PositionTable, SegmentTable, VocabularyHead, Classifi
 
 @torch.no_grad()
 def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str = "") -> None:
-    """Set every parameter to its initial values, in place; see ``initial_values``.
+    """Set every parameter to its initial values (``initial_values``), in place.
 
     Parameters on the meta device are skipped.
     """
@@ -107,15 +107,16 @@ def initial_values(
     Draws depend only on (seed, full name), not on other modules or their order. ``prefix`` is
     prepended to names; a shared parameter has its alphabetically first name.
 
-    normal: N(0, init_std) (Radford et al. 2018, sec. 4.1). scaled: the same, and maps that end a
+    normal: N(0, init_std) (Radford et al. 2018, sec. 4.1). scaled: the same, with maps that end a
     residual branch divided by the root of the number of executed sub-layers of their stack (Radford
-    et al. 2019, sec. 2.3). truncated: normal, cut at two standard deviations, which leaves 0.88 of
-    the spread (Devlin et al. 2019). xavier: uniform within ``sqrt(6 / (d_in + d_out))``, queries,
-    keys and values as one matrix, tables and the output matrix N(0, 1 / width) (fairseq, as
-    released). kaiming: attention N(0, 1 / d_model), feed-forward networks N(0, g / fan-in) with g 1
-    at their input and 2 at their output, all else N(0, 1 / width of its input) (Macaron BERT, as
-    released; for heads, which it lacks, a choice). t5: see ``_Scheme.draw_t5``. The maps of an
-    LSTM's gates are ordinary matrices, separate ones for xavier.
+    et al. 2019, sec. 2.3). truncated: normal, truncated at two standard deviations, which leaves
+    0.88 of the spread (Devlin et al. 2019). xavier: uniform within ``sqrt(6 / (d_in + d_out))``,
+    with queries, keys and values as one matrix; tables and the output matrix N(0, 1 / width)
+    (fairseq, as released). kaiming: attention N(0, 1 / d_model), feed-forward networks
+    N(0, g / fan-in) with g = 1 at their input and 2 at their output, all else N(0, 1 / width of its
+    input) (Macaron BERT, as released; for heads, which it lacks, a choice of ours). t5: see
+    ``_Scheme.draw_t5``. The maps of an LSTM's gates are ordinary matrices, separate ones for
+    xavier.
     """
     scheme = _Scheme(root, config)
     for name, (module, attribute, parameter) in scheme.parameters.items():
@@ -125,10 +126,10 @@ def initial_values(
 
 
 class _Scheme:
-    """The scheme ``config.init``, with the place of each parameter, on which its variance depends.
+    """Scheme ``config.init``, with the role of each parameter, on which its variance depends.
 
-    ``parameters`` has every parameter once, with its module and attribute: a shared one by its
-    alphabetically first name.
+    ``parameters`` has every parameter once, with its module and attribute; a shared parameter is
+    under its alphabetically first name.
     """
 
     def __init__(self, root: nn.Module, config: ResolvedModel) -> None:
@@ -144,11 +145,11 @@ class _Scheme:
         }
         self.ffn_outputs: set[nn.Module] = set()
         self.n_queries: dict[nn.Module, int] = {}
-        """Of an attention's stored maps: how many of each, the first ones, are to queries."""
+        """Number of query maps, which come first, in each module of an attention's maps."""
         self.d_together: dict[nn.Module, int] = {}
-        """The features that all of these make: the fan-out that Xavier's scheme sees."""
+        """Total output features of those maps, which are the fan-out in Xavier's scheme."""
         self.depths: dict[nn.Module, int] = {}
-        """The executed sub-layers of a map's stack, also with shared weights."""
+        """Number of executed sub-layers in a map's stack, those with shared weights included."""
         for module in root.modules():
             match module:
                 case FeedForward():
@@ -164,13 +165,13 @@ class _Scheme:
     def fill(
         self, value: Tensor, module: nn.Module, attribute: str, generator: torch.Generator
     ) -> None:
-        """Fill ``value``, of the shape of a module's parameter, with its initial value."""
+        """Fill ``value``, which has the shape of a module's parameter, with its initial value."""
         if isinstance(module, LayerNorm | RMSNorm | Swish):
             value.fill_(0.0 if attribute == "bias" else 1.0)
             return
         has_gates, is_table = isinstance(module, GateMaps), isinstance(module, _TABLES)
         assert has_gates or is_table or isinstance(module, Linear | StackedLinear), (
-            f"{type(module).__name__} has no initialisation for its {attribute}"
+            f"{type(module).__name__} has no initialization for its {attribute}"
         )
         if not attribute.startswith("weight"):
             value.zero_()
@@ -202,19 +203,18 @@ class _Scheme:
 
         ``weight`` belongs to ``module``. Source, the code of Mesh-TensorFlow:
 
-        - queries N(0, 1 / (d_model d_head)): what their scores are not divided by; keys and values
+        - queries N(0, 1 / (d_model d_head)), which replaces the scaling of scores; keys and values
           N(0, 1 / d_model); the map of an attention's output N(0, 1 / (heads d_head));
-        - maps of feed-forward networks, gates and values each, and an output matrix that is not the
-          table: N(0, 1 / fan-in), cut at two standard deviations without correction;
+        - maps of feed-forward networks, gates and values each, and an untied output matrix:
+          N(0, 1 / fan-in), truncated at two standard deviations without correction;
         - the embedding matrix N(0, 1);
-        - the table of relative positions uniform within ``sqrt(6 / (heads + buckets))``: it is
-          given no initialisation there, and Glorot's uniform one is TensorFlow's default. Departure
-          of transformers' class: N(0, 1 / d_model).
+        - the table of relative positions uniform within ``sqrt(6 / (heads + buckets))``, which is
+          TensorFlow's default (Glorot), since the code sets none. Departure of transformers' class:
+          N(0, 1 / d_model).
 
-        Choices where T5 has nothing: queries of scores that are divided by the root of d_head
-        N(0, 1 / d_model), for which nothing is to be replaced; tables of learned positions and of
-        segments as the embedding matrix, to which they are added; all other maps as those of a
-        feed-forward network.
+        Choices of ours for parameters that T5 lacks: queries of scores that are divided by the root
+        of d_head N(0, 1 / d_model); tables of learned positions and of segments like the embedding
+        matrix, to which they are added; all other maps like those of a feed-forward network.
         """
         std = float(weight.shape[-1] ** -0.5)
         match module:
@@ -237,16 +237,17 @@ class _Scheme:
 
 @torch.no_grad()
 def zero_padding(weight: Tensor, pad_id: int | None) -> None:
-    """Zero the padding row of the embedding matrix.
+    """Zero the padding token's row of the embedding matrix.
 
-    Padding positions have no gradient; with a tied output matrix the softmax's gradient changes the
-    row, as in fairseq.
+    Inputs of padding have no gradient; with a tied output matrix the gradient of the softmax
+    changes the row, as in fairseq.
 
-    Raises ConfigError without padding.
+    Raises ConfigError without a padding token.
     """
     if pad_id is None:
         raise ConfigError(
-            "model.zero_padding = true, but the tokenizer has no padding: leave it out"
+            "model.zero_padding = true, but the tokenizer has no padding token: leave the setting "
+            "out"
         )
     weight[pad_id].zero_()
 
@@ -259,6 +260,6 @@ def parameter_generator(seed: int, name: str) -> torch.Generator:
     """
     purpose = f"initial values {seed} {name}"
     digest = hashlib.blake2b(purpose.encode(), digest_size=8).digest()
-    # Within the range of int64.
+    # The seed must be within the range of int64.
     number = int.from_bytes(digest, "little") >> 1
     return torch.Generator().manual_seed(number)

@@ -1,4 +1,4 @@
-"""Position schemes: their protocol, and a class for each scheme."""
+"""Position schemes: their common interface, and a class for each scheme."""
 
 import math
 from bisect import bisect_left
@@ -20,9 +20,9 @@ from sublayer.model.layers import load_class
 
 
 def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[Tensor, "N T S"]:
-    """Compute key minus query positions, in tokens.
+    """Compute the difference of positions, key minus query, in tokens.
 
-    N is 1 where both have one axis, for all rows; else the number of rows.
+    N is 1 if both have a single axis, for all rows; else the number of rows.
     """
     offsets = keys[..., None, :] - queries[..., :, None]
     if offsets.dim() == 3:
@@ -37,7 +37,7 @@ class Positions(nn.Module):
     """
 
     is_per_block: ClassVar[bool] = False
-    """True where each block has a table of its own."""
+    """Whether each block has its own table."""
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
         super().__init__()
@@ -49,26 +49,26 @@ class Positions(nn.Module):
     def vectors(
         self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype
     ) -> Float[Tensor, "*B T D"] | None:
-        """Compute the vectors added before block ``layer`` at positions within ``check``; or None.
+        """Compute the vectors added before block ``layer``, at valid positions; None for none.
 
-        Before the first block D is the width of the embeddings.
+        Before the first block, D is the width of the embeddings.
         """
         return None
 
     def table_before(self, layer: int) -> "PositionTable | None":
-        """Return the learned table of vectors added before block ``layer``; None without one."""
+        """Return the learned table of the vectors added before block ``layer``; None if none."""
         return None
 
     @property
     def input_table(self) -> Float[Tensor, "P W"] | None:
-        """Table of vectors added before the first block; None without one."""
+        """Table of the vectors added before the first block; None if none."""
         table = self.table_before(0)
         return None if table is None else table.weight
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations | None:
         """Compute the rotations of queries and keys; None for none.
 
-        Shared by all blocks and heads of the stack.
+        All blocks and heads of the stack share them.
         """
         return None
 
@@ -77,9 +77,9 @@ class Positions(nn.Module):
     ) -> Float[Tensor, "N H T S"] | None:
         """Compute the attention bias from positions of queries and keys; None for none.
 
-        N is 1 where positions serve all rows, else the number of rows. Positions of one axis are
-        consecutive. The bias depends only on the distance between key and query, and need only be
-        finite at masked keys. Not called unless ``biases_scores``.
+        N is 1 if positions apply to all rows, else the number of rows. Positions of a single axis
+        are consecutive. The bias depends only on the distance between key and query, and at masked
+        keys it need only be finite. It is called only if ``biases_scores``.
         """
         return None
 
@@ -91,13 +91,14 @@ class Positions(nn.Module):
         return x if vectors is None else x + vectors
 
     def check(self, layout: Layout) -> None:
-        """Raise ConfigError where an input exceeds the positions.
+        """Raise ConfigError where an input exceeds the scheme's maximum length.
 
-        Real tokens count, and all right padding as one. Unbounded schemes take any length.
+        Real tokens count, and all padding at the right counts as one. Schemes without a maximum
+        take any length.
         """
         if not POSITIONS[self.name].has_end:
             return
-        # Positions are read back from the device only where padding leaves the length open.
+        # Positions are read back from the device only if padding hides the length.
         if layout.n_keys <= self.max_len:
             return
         needed = layout.n_keys
@@ -105,14 +106,14 @@ class Positions(nn.Module):
             needed = int(layout.positions.max()) + 1
         if needed > self.max_len:
             raise ConfigError(
-                f"an input of {needed} tokens is longer than model.max_len = {self.max_len}, "
-                f"where model.positions = {self.name} end; shorten the input"
+                f"an input of {needed} tokens exceeds model.max_len = {self.max_len}, the maximum "
+                f"of model.positions = {self.name}: shorten the input"
             )
 
 
 @final
 class NoPositions(Positions):
-    """Do nothing."""
+    """Scheme without positions."""
 
 
 SinusoidForm = Literal["tensor2tensor", "fairseq", "marian", "interleaved"]
@@ -152,11 +153,11 @@ def sinusoids(
 
     ``d_model`` is even and counts both.
 
-    Source: Vaswani et al. 2017, sec. 3.5, whose formula ``interleaved`` is: feature 2 i is the sine
+    Source: Vaswani et al. 2017, sec. 3.5. ``interleaved`` is its formula: feature 2 i is the sine
     and feature 2 i + 1 the cosine of position / 10000^(2 i / d_model). Departures of the others, as
-    released: the halves are not interleaved; the exponents of 10000 run from 0 to -1 inclusive
-    (tensor2tensor, fairseq), exclusive in marian and the formula. fairseq computes in float32,
-    marian rounds to it; the others use float64 here.
+    released: the halves are not interleaved; the exponents of 10000 run from 0 to -1, inclusive in
+    tensor2tensor and fairseq, exclusive in marian and the formula. fairseq computes in float32,
+    marian rounds to float32; the others use float64 here.
     """
     half = d_model // 2
     device = positions.device
@@ -179,7 +180,7 @@ def sinusoids(
 
 
 class PositionTable(nn.Module):
-    """A learned vector for each position, or other index of a scheme."""
+    """Learned vector for each position, or for another index of a scheme."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "positions"}
 
@@ -227,10 +228,10 @@ class LayerwiseLearnedPositions(LearnedPositions):
 
 
 class _Spread(torch.autograd.Function):
-    """Spread values by offset ``[H, L]`` over the pairs of T queries with S keys ``[H, T, S]``.
+    """Spread values per offset ``[H, L]`` over the pairs of T queries and S keys ``[H, T, S]``.
 
     Query t and key s get value ``T - 1 - t + s`` of L = T + S - 1. The gradient sums diagonals by
-    adding rows, where indexing would scatter single elements.
+    adding rows, whereas indexing would scatter single elements.
     """
 
     @staticmethod
@@ -245,11 +246,11 @@ class _Spread(torch.autograd.Function):
         n_heads, n_queries, n_keys = grad.shape
         n_offsets = n_queries + n_keys - 1
         total = grad.new_empty(n_heads, n_offsets)
-        # Rows of L - 1 elements in a storage of rows of L: each is shifted left by one.
+        # Rows of L - 1 elements in a storage of rows of L, so that each row is shifted by one.
         aligned = grad.new_zeros(n_queries * n_offsets)
         inner = aligned[n_queries - 1 :][: n_queries * (n_offsets - 1)]
         skewed = inner.view(n_queries, n_offsets - 1)[:, :n_keys]
-        # Head by head, which needs little memory besides the gradient.
+        # Head by head, to need little memory besides the gradient.
         for head in range(n_heads):
             skewed.copy_(grad[head])
             torch.sum(aligned.view(n_queries, n_offsets), 0, out=total[head])
@@ -257,14 +258,14 @@ class _Spread(torch.autograd.Function):
 
 
 class BucketTable(PositionTable):
-    """A value per bucket and head: ``[buckets, heads]``."""
+    """Learned value for each bucket and head: ``[buckets, heads]``."""
 
 
 @final
 class RelativePositions(Positions):
     """Add a learned bias to scores, by head and bucketed distance of key and query.
 
-    Buckets grow with the distance. One table serves all blocks of a stack. With bidirectional
+    Buckets widen with the distance. All blocks of a stack share one table. With bidirectional
     attention each side has half of the buckets.
 
     Source: Raffel et al. 2020 (1910.10683), sec. 2.1; as released with Mesh-TensorFlow.
@@ -283,12 +284,12 @@ class RelativePositions(Positions):
     def score_bias(
         self, queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"], dtype: torch.dtype
     ) -> Float[Tensor, "N H T S"]:
-        """Look up the bias of each head from positions.
+        """Look up the bias of each head by positions.
 
-        For positions of one axis it is looked up once per offset, and its gradient is summed over
-        diagonals before it goes to the table.
+        For positions of a single axis it is looked up once per offset, and its gradient is summed
+        over diagonals before it reaches the table.
         """
-        assert self.table is not None, "a stack that attends to itself has a table"
+        assert self.table is not None, "a stack with self-attention must have a table"
         if queries.dim() > 1 or keys.dim() > 1:
             offsets = distances(queries, keys)  # [N, T, S]
             by_pair = self.table.vectors(self.buckets(offsets))  # [N, T, S, H]
@@ -296,7 +297,7 @@ class RelativePositions(Positions):
         n_queries = queries.shape[0]
         n_keys = keys.shape[0]
         n_offsets = n_queries + n_keys - 1
-        # From the last query to the first key, up to the first query and the last key.
+        # From the offset of the first key to the last query up to the last key and the first query.
         offsets = torch.arange(n_offsets, device=keys.device) + (keys[0] - queries[-1])
         by_offset = self.table.vectors(self.buckets(offsets)).to(dtype)  # [L, H]
         by_head = by_offset.T.contiguous()  # [H, L]
@@ -306,21 +307,21 @@ class RelativePositions(Positions):
         return spread[None]  # [1, H, T, S]
 
     def buckets(self, offsets: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
-        """Compute the bucket of each offset, key position less query position.
+        """Compute the bucket of each offset, which is the key's position minus the query's.
 
-        With bidirectional attention later keys have the second half of the buckets; otherwise the
-        first bucket, and they are masked.
+        With bidirectional attention later keys are in the second half of the buckets; otherwise
+        they are in the first bucket, and masked.
         """
         if self.is_causal:
             return self._bucket_of_side(offsets.neg().clamp_min(0))
         bucket = self._bucket_of_side(offsets.abs())
-        # In place: as many elements as the scores of a row.
+        # In place, since the tensor is as large as the scores of a row.
         return bucket.add_(offsets > 0, alpha=self.n_of_side)
 
     def _bucket_of_side(self, distance: Tensor) -> Tensor:
-        # Created here: a buffer would be missing where weights are put into a meta model.
+        # Not a buffer, which would be missing when weights are loaded into a meta model.
         starts = constants(self.starts[1:], torch.int64, distance)
-        # int32, as an index is saved for the gradient.
+        # int32, since the index is saved for the gradient.
         return torch.bucketize(distance, starts, right=True, out_int32=True)
 
 
@@ -328,12 +329,12 @@ class RelativePositions(Positions):
 def bucket_starts(n_buckets: int, farthest: int) -> tuple[int, ...]:
     """Compute the least distance of each bucket of one side, in tokens.
 
-    The first half of the n buckets have one distance each; bucket ``e + k`` of the rest begins
-    where ``(distance / e) ** (n - e)`` reaches ``(farthest / e) ** k``, with e exact buckets: their
-    logarithms are equidistant, and the last takes all from ``farthest`` on.
+    The first half of the n buckets have one distance each. With e such exact buckets, bucket
+    ``e + k`` begins where ``(distance / e) ** (n - e)`` reaches ``(farthest / e) ** k``: logarithms
+    are equidistant, and the last bucket has all distances from ``farthest`` on.
 
-    Source: the same, as released. Departure: in integers, without rounding. In float32 a distance
-    exactly at a boundary may fall below it, though not with T5's settings.
+    Source: ibid., as released. Departure: computed in integers, without rounding. In float32 a
+    distance exactly at a boundary may fall below it, though not with T5's settings.
     """
     n_exact = n_exact_buckets(n_buckets)
     n_far = n_buckets - n_exact
@@ -385,10 +386,10 @@ class AlibiPositions(Positions):
 def slopes(n_heads: int) -> list[float]:
     """Compute the slope of each head: ``2 ** (-8 i / n)`` for i from 1 to n, a power of two.
 
-    Other numbers of heads take the slopes of the next lower power of two, then every other slope of
-    twice that, from the first, as released.
+    Another number of heads has the slopes of the next lower power of two, followed by every other
+    slope of twice that power, from the first on, as released.
     """
-    n = 1 << (n_heads.bit_length() - 1)  # the largest power of two up to it
+    n = 1 << (n_heads.bit_length() - 1)  # largest power of two up to the number of heads
     powers = []
     for i in range(1, n + 1):
         powers.append(2.0 ** (-8 * i / n))
@@ -402,5 +403,5 @@ def slopes(n_heads: int) -> list[float]:
 def build_positions(config: ResolvedModel, shape: StackShape) -> Positions:
     """Build the position scheme ``config.positions`` of a stack."""
     scheme: type[Positions] = load_class(POSITIONS[config.positions].implementation)
-    assert issubclass(scheme, Positions), f"{scheme} does not follow the protocol of positions"
+    assert issubclass(scheme, Positions), f"{scheme} is not a subclass of Positions"
     return scheme(config, shape)

@@ -35,9 +35,9 @@ from sublayer.system.machine import allocating, check_memory
 
 
 class Output(dict[str, Tensor]):
-    """Outputs of a model's heads, by name; logits are unnormalised log-probabilities.
+    """Outputs of a model's heads, by name; logits are unnormalized log-probabilities.
 
-    Includes the pooled vector of each text ``[B, D]``, as ``output["pooler"]``.
+    ``output["pooler"]`` is the pooled vector of each text ``[B, D]``.
     """
 
     @property
@@ -47,9 +47,9 @@ class Output(dict[str, Tensor]):
 
     @property
     def sentence_logits(self) -> Float[Tensor, "B C"] | None:
-        """Logits of "not consecutive" for text pairs; None without a sentence head.
+        """Logits of text pairs; None without a sentence head.
 
-        With two classes the second; with one, a positive logit.
+        "Not consecutive" is the second of two classes, or a positive single logit.
         """
         return self.get("sentence")
 
@@ -60,18 +60,18 @@ class Hidden:
 
     final: Float[Tensor, "B Q D"]
     captured: dict[int, Tensor]
-    """``[B, T, D]`` each, by the number of blocks that were executed before."""
+    """Captured states, ``[B, T, D]`` each, by the number of preceding blocks."""
     matrix: Matrix | None = None
-    """The embedding matrix of this pass, of which heads that are tied to it read the same."""
+    """Embedding matrix of this pass after dropout, which tied heads must use as well."""
     auxiliary: Float[Tensor, ""] | None = None
-    """The auxiliary losses of sub-layers, summed over sequences, those of the memory included."""
+    """Auxiliary losses of sub-layers, including the memory's, summed over sequences."""
 
 
 class Body(nn.Module):
-    """The body: from token vectors to hidden states.
+    """Body of a model, from token vectors to hidden states.
 
-    These are positions, segments, a norm, the stack and the final norm. The stack is named after
-    its shape, ``decoder`` or ``encoder``.
+    It consists of positions, segments, a norm, the stack and the final norm. The stack is named
+    after its shape, ``decoder`` or ``encoder``.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -85,7 +85,7 @@ class Body(nn.Module):
             eps=config.norm_eps,
             affine=True,
         )
-        # Saved weights are named after the shape: a decoder's begin with ``decoder.``.
+        # Names of saved weights begin with the shape's name, such as ``decoder.``.
         self.add_module(shape.name, Stack(config, shape))
         self.final_norm = build_norm(
             "none" if config.final_norm == "none" else config.norm,
@@ -99,9 +99,9 @@ class Body(nn.Module):
 
     @property
     def stack(self) -> Stack:
-        """The blocks."""
+        """Stack of blocks."""
         stack = getattr(self, self.shape.name)
-        assert isinstance(stack, Stack), "every body has its stack"
+        assert isinstance(stack, Stack), "every body must have a stack"
         return stack
 
     def enter(
@@ -114,10 +114,10 @@ class Body(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Compute the first block's input.
 
-        The sum of token, position and segment embeddings, with norm, dropout and projection as
-        configured. One axis of ``positions`` serves all rows. Without ``segments``, 0 and 1, all
-        tokens belong to a pair's first text. ``matrix`` replaces the tables of tokens and
-        positions.
+        It is the sum of token, position and segment embeddings, with norm, dropout and projection
+        as configured. A single axis of ``positions`` applies to all rows. ``segments`` are 0 and 1;
+        without them all tokens belong to the first text of a pair. ``matrix`` replaces the tables
+        of tokens and positions.
         """
         if matrix is None:
             x = self.positions.add(embedding(tokens), 0, positions)
@@ -134,18 +134,18 @@ class Body(nn.Module):
     def context(self, layout: Layout, dtype: torch.dtype, memory: Memory | None = None) -> Context:
         """Compute the contribution of a batch's positions to the attentions of all blocks.
 
-        ``dtype`` is the residual stream's. ``memory`` is passed on. For fused kernels the attention
-        bias contains the layout's mask, which is then removed from the layout.
+        ``dtype`` is the residual stream's. ``memory`` is passed on. For fused kernels the
+        attention bias includes the layout's mask, which is then removed from the layout.
         """
         rotations = self.positions.rotations(layout.positions, dtype)
         if not self.positions.biases_scores:
             return Context(layout, rotations, memory=memory)
         bias = self.positions.score_bias(layout.positions, layout.key_positions, dtype)
-        assert bias is not None, "a scheme biases scores where its row says so"
+        assert bias is not None, "a scheme with biases_scores must return a bias"
         if bias.shape[2] > 1 and is_eager_cpu(bias):
             return Context(layout, rotations, bias, memory=memory)
-        # Fused kernels save the bias they read: masked and in their dtype, it is one tensor for all
-        # blocks.
+        # Fused kernels save the bias that they read: if masked and in their dtype, all blocks share
+        # one tensor.
         device = bias.device.type
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -166,13 +166,13 @@ class Body(nn.Module):
         queries: Queries | None = None,
         matrix: Matrix | None = None,
     ) -> Hidden:
-        """Compute hidden states; with ``queries`` the final ones only at these positions.
+        """Compute hidden states; with ``queries``, final states only at these positions.
 
-        ``capture`` requests the residual stream after so many blocks (0: before all).
+        ``capture`` requests the residual stream after numbers of blocks (0: before all).
         Cross-attention reads ``memory``; keys and values are appended to ``cache``, whose length
-        the caller advances. ``matrix`` as in ``enter``.
+        the caller advances. ``matrix`` is as in ``enter``.
 
-        Raises ConfigError where the input exceeds the positions.
+        Raises ConfigError where the input exceeds the maximum of the positions.
         """
         self.positions.check(layout)
         x = self.enter(embedding, tokens, layout.positions, segments, matrix)
@@ -186,14 +186,14 @@ class Body(nn.Module):
 
 
 class Transformer(Body):
-    """Common base of all kinds of models, composed by config.
+    """Base class of all kinds of models, composed by a resolved config.
 
-    The config is resolved; weights start unset. ``build`` builds the config's kind.
-    Heads are attributes, named by the prefix of their saved tensors; None for those not configured.
+    Weights start unset; ``build`` builds and initializes a model of the config's kind. Heads are
+    attributes, named like the prefix of their saved tensors; None if not configured.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
-    """The token whose hidden state represents the text: one that sees all of it."""
+    """Token whose hidden state represents the text, since it sees all of the text."""
     head: VocabularyHead | None
     pooler: Pooler | None
     sentence_head: SentenceHead | None
@@ -208,7 +208,7 @@ class Transformer(Body):
         self.has_auxiliary = any(
             getattr(function, "has_auxiliary", False) for function in functions
         )
-        """True where sub-layers say of themselves that they have losses of their own."""
+        """Whether any sub-layer has an auxiliary loss, by its class attribute."""
         self.embedding = TokenEmbedding(config)
         head_names = asked_heads(config)
         for name, row in HEADS.items():
@@ -219,12 +219,12 @@ class Transformer(Body):
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """All stacks of the model, the output's last."""
+        """All stacks of the model, with the output's stack last."""
         return (self.stack,)
 
     @property
     def heads(self) -> dict[str, Head]:
-        """Configured heads, by name, in order of computation."""
+        """Configured heads, by name, in the order of computation."""
         by_name: dict[str, Head] = {}
         for name, row in HEADS.items():
             head = getattr(self, row.attribute)
@@ -233,10 +233,10 @@ class Transformer(Body):
         return by_name
 
     def embedding_parameters(self) -> Iterator[nn.Parameter]:
-        """Generate the parameters before the first block, of every stack.
+        """Generate the parameters before the first block of every stack.
 
-        Tables of tokens, segments and added positions, and the map and norm after them. A tied
-        output matrix is the token table.
+        They are the tables of tokens, segments and added positions, and the map and norm after
+        them. A tied output matrix is the token table.
         """
         yield from self.embedding.parameters()
         for body in self.modules():
@@ -252,7 +252,7 @@ class Transformer(Body):
     def block_parameters(self, layer: int) -> Iterator[nn.Parameter]:
         """Generate the parameters of an executed block of the last stack, with its positions.
 
-        Layers count from 0. Shared parameters belong to all their blocks.
+        Layers count from 0. Shared parameters belong to each of their blocks.
         """
         for sublayer in self.stack.block(layer):
             yield from sublayer.parameters()
@@ -269,16 +269,16 @@ class Transformer(Body):
         return self.enter(self.embedding, tokens, positions, matrix=self.drop_matrix())
 
     def drop_matrix(self) -> Matrix | None:
-        """Draw the embedding matrix of one training pass, with dropout; otherwise None.
+        """Draw the embedding matrix of one training pass, with dropout.
 
-        None also where dropout acts on the sum of embeddings. Source: Radford et al. 2018, as
-        released: lookups and a tied head's products share one dropout mask.
+        None outside training, and where dropout acts on the sum of embeddings. Source: Radford et
+        al. 2018, as released: lookups and a tied head's products share one dropout mask.
         """
         p = self.config.dropout_embedding
         if self.config.dropout_embedding_of == "sum" or not self.training or p == 0.0:
             return None
         positions = self.positions.input_table
-        assert positions is not None, "they are learned"
+        assert positions is not None, "positions must be learned"
         return Matrix(
             dropout(self.embedding.weight, p, self.training), dropout(positions, p, self.training)
         )
@@ -316,7 +316,7 @@ class Transformer(Body):
         """Compute every head's output from final hidden states; ``mask`` is True at real tokens.
 
         A head reads the states of all positions, the text's state, or its pooled vector. ``matrix``
-        is the pass's.
+        is the embedding matrix of the pass.
         """
         output = Output()
         table = self.embedding.weight if self.head is None else self.output_table(matrix)
@@ -333,9 +333,9 @@ class Transformer(Body):
     def text_states(
         self, final: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B D"]:
-        """Select the hidden state of each text: the first, or the last real one.
+        """Select the hidden state of each text, at its first or its last real token.
 
-        ``mask`` is True at real tokens, None without padding; an empty row gives its first.
+        ``mask`` is True at real tokens, None without padding; of an empty row the first is taken.
         """
         if self.text_position == "first":
             return final[:, 0]
@@ -349,7 +349,7 @@ class Transformer(Body):
     def pool(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Compute the vector of each text from its hidden state.
 
-        Without a pooler, the state itself.
+        Without a pooler it is the state itself.
         """
         if self.pooler is None:
             return text
@@ -357,48 +357,50 @@ class Transformer(Body):
         return pooled
 
     def sentence_logits(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows C"]:
-        """Classify text pairs by their hidden states, pooled here.
+        """Classify text pairs by their hidden states, which are pooled first.
 
         Requires a sentence head.
         """
-        assert self.sentence_head is not None, "the config asks for no sentence head"
+        assert self.sentence_head is not None, "the config has no sentence head"
         logits: Tensor = self.sentence_head(self.pool(text))
         return logits
 
     def label_logits(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows L"]:
-        """Answer a task by the texts' hidden states, pooled here.
+        """Predict the labels of a task from hidden states of texts, which are pooled first.
 
         Requires a label head.
         """
-        assert self.label_head is not None, "the config asks for no label head"
+        assert self.label_head is not None, "the config has no label head"
         logits: Tensor = self.label_head(self.pool(text))
         return logits
 
     @property
     def vocabulary_head(self) -> VocabularyHead:
-        """The vocabulary head. Raises ConfigError where the model has none."""
+        """Vocabulary head; raises ConfigError if the model has none."""
         if self.head is None:
-            remedy = "it answers a task; name the model that it was fine-tuned from"
+            remedy = "it was fine-tuned on a task; name the model that it was fine-tuned from"
             if not self.heads.keys() - {"pooler", "sentence"}:
-                remedy = "it came without such a head; fine-tune it on a task (sublayer finetune)"
+                remedy = (
+                    "it was imported without a head; fine-tune it on a task (sublayer finetune)"
+                )
             raise ConfigError(f"this model predicts no tokens (model.head = none): {remedy}")
         return self.head
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Compute the logits of tokens, without positions, from hidden states."""
+        """Compute the logits of tokens, excluding positions, from hidden states."""
         logits: Tensor = self.vocabulary_head(hidden, self.embedding.weight)
         return logits
 
     def output_table(self, matrix: Matrix | None = None) -> Float[Tensor, "C E"]:
-        """Return the tied output matrix: token rows, then position rows.
+        """Return the tied output matrix: rows of tokens, then rows of positions.
 
-        Position rows exist where the softmax is over all. ``matrix`` is a pass's.
+        Rows of positions exist if the softmax is over all. ``matrix`` is a pass's matrix.
         """
         tokens = self.embedding.weight if matrix is None else matrix.tokens
         if self.config.softmax == "tokens":
             return tokens
         positions = self.positions.input_table if matrix is None else matrix.positions
-        assert positions is not None, "they are learned"
+        assert positions is not None, "positions must be learned"
         return torch.cat([tokens, positions])
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
@@ -411,13 +413,13 @@ class Transformer(Body):
         """Return the output matrix and its bias, for losses in chunks.
 
         They act on the output of ``to_embedding``. A tied matrix is the embedding matrix of the
-        pass that computed the states: ``matrix`` of ``Hidden``.
+        pass that computed the states (``Hidden.matrix``).
         """
         return self.vocabulary_head.output(self.output_table(matrix))
 
 
 class Decoder(Transformer):
-    """Token ids in, next-token logits out."""
+    """Decoder: token ids in, next-token logits out."""
 
     def forward(
         self,
@@ -429,10 +431,10 @@ class Decoder(Transformer):
         """Compute the next-token logits at every position.
 
         ``mask`` is True at real tokens; None without padding. With a ``cache`` the tokens follow
-        earlier calls' and are appended, padding included, which takes room.
+        those of earlier calls and are appended, padding included, which takes room.
 
-        Raises ConfigError where the input exceeds the cache or the position table; the cache's
-        length is then unchanged.
+        Raises ConfigError where the input exceeds the cache or the maximum of the positions; the
+        length of the cache is then unchanged.
         """
         if cache is None:
             hidden = self.hidden(tokens, Layout.causal(tokens, mask))
@@ -444,9 +446,9 @@ class Decoder(Transformer):
         return self.outputs(hidden.final, mask, hidden.matrix)
 
     def last_logits(self, tokens: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Append tokens to a cache; compute only the logits after the last one.
+        """Append tokens to a cache, and compute only the logits after the last token.
 
-        All tokens, the cache's included, are real. Raises ConfigError as ``forward`` does.
+        All tokens, those in the cache included, must be real. Raises ConfigError as ``forward``.
         """
         cache.check(tokens.shape[1])
         layout = Layout.causal(tokens, past=cache.n_past)
@@ -456,15 +458,15 @@ class Decoder(Transformer):
 
 
 class Lstm(Decoder):
-    """Token ids in, next-token logits out, as of a decoder.
+    """LSTM: token ids in, next-token logits out, like a decoder.
 
-    Its stack consists of ``LstmLayer``; its cache holds the layers' states, of constant size and
+    Its stack consists of ``LstmLayer``; its cache holds the states of layers, of constant size and
     without a maximum length.
     """
 
 
 class Encoder(Transformer):
-    """Token ids in, logits of the token at each position and of a text pair out.
+    """Encoder: token ids in, logits of the token at each position and of a text pair out.
 
     Source: Devlin et al. 2019 (1810.04805), sec. 3; Lan et al. 2020 (1909.11942), sec. 3.1.
     """
@@ -477,13 +479,13 @@ class Encoder(Transformer):
         mask: Bool[Tensor, "B T"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Output:
-        """Compute the logits of every position, and of each row as a pair with a sentence head.
+        """Compute the logits of every position and, with a sentence head, of each row as a pair.
 
         ``mask`` is True at real tokens, None without padding; results at padding are meaningless.
-        ``segments`` is 0 in a pair's first text and 1 in its second; None is 0 everywhere. Sentence
-        heads read the first token.
+        ``segments`` is 0 in a pair's first text and 1 in its second; None means 0 everywhere. The
+        sentence head reads the first token.
 
-        Raises ConfigError where the input exceeds the position table.
+        Raises ConfigError where the input exceeds the maximum of the positions.
         """
         layout = Layout.bidirectional(tokens, mask)
         final = self.hidden(tokens, layout, segments=segments).final
@@ -491,7 +493,7 @@ class Encoder(Transformer):
 
 
 class EncoderDecoder(Transformer):
-    """Token ids of source and target in, next-token logits of the target out.
+    """Encoder-decoder: token ids of source and target in, next-token logits of the target out.
 
     Both sides share one embedding matrix. Source: Vaswani et al. 2017 (1706.03762), sec. 3.
     """
@@ -503,7 +505,7 @@ class EncoderDecoder(Transformer):
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The encoder's and the decoder's blocks."""
+        """Stacks of the encoder and of the decoder."""
         return self.source.stack, self.stack
 
     def forward(
@@ -519,10 +521,10 @@ class EncoderDecoder(Transformer):
         ``target`` is the decoder's input: the start token, then the translation, shifted right by
         one. Masks are True at real tokens, None without padding.
 
-        Raises ConfigError where an input exceeds the positions.
+        Raises ConfigError where an input exceeds the maximum of the positions.
         """
         layout = Layout.causal(target, target_mask)
-        # The memory is unnamed, so that it is freed before the logits are computed.
+        # The memory gets no name, so that it is freed before the logits are computed.
         final = self.hidden(target, layout, memory=self.encode(source, mask)).final
         return self.outputs(final, target_mask)
 
@@ -538,10 +540,10 @@ class EncoderDecoder(Transformer):
     ) -> Memory:
         """Encode a source into a decoder's memory; ``mask`` is True at real tokens.
 
-        ``document_ids`` separates runs of equal ids, and ``reader_ids`` maps the decoder's tokens
-        to them. Both ``starts`` encode the same for attention without padding (``Ragged``).
+        ``document_ids`` separates runs of equal ids, and ``reader_ids`` assigns the decoder's
+        tokens to them. Both ``starts`` encode the same for attention without padding (``Ragged``).
 
-        Raises ConfigError where the source exceeds the positions.
+        Raises ConfigError where the source exceeds the maximum of the positions.
         """
         layout = Layout.bidirectional(source, mask, document_ids, starts)
         hidden = self.source.states(self.embedding, source, layout)
@@ -551,12 +553,12 @@ class EncoderDecoder(Transformer):
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache
     ) -> Float[Tensor, "B T V"]:
-        """Append tokens to a cache; compute their next-token logits.
+        """Append tokens to a cache, and compute their next-token logits.
 
-        The cache keeps the memory's keys and values from its first call on: another memory needs
-        another cache. ``target`` may have several consecutive rows per row of the memory.
+        The cache keeps the memory's keys and values from its first call on, so that another memory
+        needs another cache. ``target`` may have several consecutive rows per row of the memory.
 
-        Raises ConfigError where the tokens do not fit the cache or the positions.
+        Raises ConfigError where the tokens exceed the cache or the maximum of the positions.
         """
         cache.check(target.shape[1])
         layout = Layout.causal(target, past=cache.length)
@@ -572,23 +574,23 @@ KINDS: dict[str, type[Transformer]] = {
     "encoder-decoder": EncoderDecoder,
     "lstm": Lstm,
 }
-"""The class of each kind of model, by the name that ``model.kind`` has in a recipe."""
+"""Class of each kind of model, by the value of ``model.kind``."""
 
 
 def compose(config: ResolvedModel) -> Transformer:
     """Build the model of a resolved config, with unset weights.
 
-    Weights are on PyTorch's default device; on ``meta`` they take no memory.
+    Weights are on PyTorch's default device; on the device ``meta`` they take no memory.
     """
     return KINDS[config.kind](config)
 
 
 def build(config: ResolvedModel, *, seed: int) -> Transformer:
-    """Build a model with initial weights that depend only on resolved config and seed.
+    """Build a model, in training mode, with initial weights that depend only on config and seed.
 
-    PyTorch's global generator is neither read nor changed. The model is in training mode.
+    The config is resolved. PyTorch's global generator is neither read nor changed.
 
-    Raises ConfigError where it does not fit in memory.
+    Raises ConfigError where the model does not fit into memory.
     """
     with torch.device("meta"):
         n_parameters = sum(parameter.numel() for parameter in compose(config).parameters())
@@ -601,9 +603,9 @@ def build(config: ResolvedModel, *, seed: int) -> Transformer:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode; restore its mode at the end, also after errors.
+    """Put a model into evaluation mode, and restore its mode at the end, even after errors.
 
-    All parts get the root's mode at the end.
+    At the end all submodules get the mode of the root.
     """
     was_training = model.training
     model.eval()

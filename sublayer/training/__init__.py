@@ -1,1 +1,1 @@
-"""The one training loop and its parts."""
+"""Training: the loop, its step, optimizers, distribution, checkpoints and log."""

@@ -44,39 +44,39 @@ from sublayer.training.step import TrainStep
 from sublayer.training.world import is_lost
 
 CHECKPOINTS = "checkpoints"
-"""The folder of checkpoints in a run's."""
+"""Folder of checkpoints in the folder of a run."""
 TRAINING = "training.safetensors"
-"""File of a checkpoint with the state of training beside the model: optimizer and heads."""
+"""File of a checkpoint with the training state outside the model: optimizer and heads."""
 TRAINING_PARTS = "training"
-"""The folder of the parts of that, where each process has written its own."""
+"""Folder of the training state's parts, if each process has written its own."""
 MODEL = "model"
-"""The model in a checkpoint, a folder that is a model by itself."""
+"""Model folder in a checkpoint."""
 _HEAD = "head/"
-"""Prefix of the names of heads there, unlike those of the optimizer's state."""
+"""Prefix of the names of heads in the training state, which tells them from optimizer state."""
 
 Saved = TypeVar("Saved", Tensor, Header)
 _NICE = 10
-"""By how much its thread gives way, in the units of ``nice``: beside a busy core it has a tenth."""
+"""Priority of the writing thread, in units of ``nice``: it gets a tenth of a busy core."""
 
 
 def heads_to_save(objective: Objective) -> dict[str, Tensor]:
-    """Return the training-only parameters, by saved name."""
+    """Return the training-only parameters, by the names under which they are saved."""
     return {f"{_HEAD}{name}": value.detach() for name, value in objective.training_only().items()}
 
 
 def split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str, Saved]]:
-    """Split the saved training state into heads and optimizer state."""
+    """Split a saved training state into heads and optimizer state."""
     heads = {name: value for name, value in saved.items() if name.startswith(_HEAD)}
     return heads, {name: value for name, value in saved.items() if name not in heads}
 
 
 def owner_of_weight(name: str) -> Owner:
-    """Return the objective's parameter of a model weight."""
+    """Return the objective's parameter that a model weight belongs to."""
     return Owner(f"model.{name}")
 
 
 def owner_of_state(name: str) -> Owner:
-    """Return the parameter of a head or optimizer state."""
+    """Return the parameter that a head or an optimizer state belongs to."""
     state, _, parameter = name.partition("/")
     return Owner(parameter) if name.startswith(_HEAD) else Owner(parameter, state)
 
@@ -94,9 +94,9 @@ def stored_training(checkpoint: Path) -> StoredTensors:
 def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: Path) -> None:
     """Copy ``tensors`` into ``targets`` in place, with the targets' dtypes and devices.
 
-    Errors name ``where``. Either all or nothing is copied.
+    Either all tensors are copied or none. Errors name ``where``.
 
-    Raises CheckpointError, naming tensor and both shapes, unless names and shapes match.
+    Raises CheckpointError, naming the tensor and both shapes, unless names and shapes match.
     """
     expected, stored = (
         {name: list(tensor.shape) for name, tensor in some.items()} for some in (targets, tensors)
@@ -111,12 +111,12 @@ def optimizer_tensors(
 ) -> dict[str, Tensor]:
     """Return the optimizer's state: ``<state>/<parameter>`` -> tensor, of any shape.
 
-    Tensors are not copies. A parameter that had no gradient yet has none.
+    Tensors are not copied. A parameter without a gradient so far has no state.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         for key, value in optimizer.state.get(parameter, {}).items():
-            assert isinstance(value, Tensor), f"{key} is no tensor, and would not be saved"
+            assert isinstance(value, Tensor), f"{key} must be a tensor in order to be saved"
             tensors[f"{key}/{name}"] = value
     return tensors
 
@@ -130,7 +130,7 @@ def check_state(
 ) -> None:
     """Raise CheckpointError, naming tensor and file, unless a file fits this optimizer's state.
 
-    A parameter that had no gradient yet has none; any other has its full state.
+    A parameter without a gradient so far has no state; any other has its full state.
     """
     all_expected: dict[str, dict[str, Header]] = {}
     for name, parameter in parameters.items():
@@ -145,17 +145,17 @@ def check_state(
         expected = all_expected.get(name, {})
         if key not in expected:
             raise CheckpointError(
-                f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
+                f"{where}: the optimizer's state {full_name} belongs to no parameter of the model"
             )
         if header != expected[key]:
             raise CheckpointError(
                 f"{where}: the optimizer's state {full_name} is {header.dtype} of shape "
-                f"{header.shape}, optimizer.kind = {config.kind} asks for {expected[key].dtype} of "
-                f"shape {expected[key].shape}"
+                f"{header.shape}, but optimizer.kind = {config.kind} needs {expected[key].dtype} "
+                f"of shape {expected[key].shape}"
             )
         for lacking in (f"{other}/{name}" for other in expected):
             if lacking not in headers:
-                raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
+                raise CheckpointError(f"{where}: the optimizer's state lacks {lacking}")
     if any(all_expected.values()) and not headers:
         raise CheckpointError(f"{where}: the optimizer's state is missing")
 
@@ -165,56 +165,56 @@ def restore_optimizer(
     parameters: Mapping[str, nn.Parameter],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Restore the state that ``optimizer_tensors`` returned and ``check_state`` has checked.
+    """Restore a state of ``optimizer_tensors`` that ``check_state`` has checked.
 
-    Replaces the optimizer's state; tensors on their parameter's device are kept, not copied.
+    The optimizer's state is replaced; tensors on their parameter's device are not copied.
     """
     optimizer.state.clear()
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = parameters[name]
-        # Adam's step counters are where the fused kernel expects them; moments on the parameter's
-        # device.
+        # Adam's step counters are on the device that the fused kernel expects, moments on that of
+        # the parameter.
         optimizer.state[parameter][key] = tensor.to(parameter.device)
 
 
 @dataclass
 class LoopState:
-    """State of a run's loop, besides weights and optimizer."""
+    """State of a run's training loop, without weights and optimizer."""
 
     step: int = 0
-    """Optimizer steps so far."""
+    """Number of optimizer steps so far."""
     tokens: int = 0
-    """Tokens that they read, without padding, of all processes."""
+    """Number of tokens read so far by all processes, without padding."""
     seconds: float = 0.0
-    """Wall clock so far, evaluation and checkpoints included."""
+    """Wall-clock time so far, evaluations and checkpoints included."""
     step_seconds: float = 0.0
-    """Wall clock of the optimizer steps alone."""
+    """Wall-clock time of the optimizer steps alone."""
     best: dict[str, Any] | None = None
-    """Step and figures of the best evaluation so far."""
+    """Step and metrics of the best evaluation so far."""
     task_bests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """In a mixture of tasks, step and figures of the best evaluation of each so far."""
+    """Step and metrics of the best evaluation so far of each task of a mixture."""
     waited: int = 0
-    """Evaluations since the best."""
+    """Number of evaluations since the best one."""
     has_stopped: bool = False
-    """True where it ended early, as ``train.patience`` says."""
+    """Whether the run stopped early, by ``train.patience``."""
     pending_losses: list[float] = field(default_factory=list)
     """Losses since the last line of metrics.jsonl."""
 
 
 def give_way() -> None:
-    """Lower the calling thread's priority, where threads have one."""
+    """Lower the calling thread's priority, if threads have one."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        # Work continues where this is not permitted.
+        # Without permission, work continues at normal priority.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
 def _copies(tensors: Mapping[str, Tensor], memory: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors, or local parts of distributed ones, to the CPU, into the memory in ``memory``.
+    """Copy tensors, or local parts of distributed ones, to the CPU, reusing ``memory``.
 
-    Page faults of new memory would take longer than the copy.
+    Page faults of new memory would take longer than the copies.
     """
     for name, tensor in tensors.items():
         copy = memory.get(name)
@@ -226,7 +226,7 @@ def _copies(tensors: Mapping[str, Tensor], memory: dict[str, Tensor]) -> dict[st
 
 
 class Snapshots:
-    """Checkpoints of a run, as folders in its ``checkpoints``: saved, checked and restored.
+    """Checkpoints of a run, folders in its ``checkpoints``, to be saved, checked and restored.
 
     Checkpoints are atomic, and written one at a time.
     """
@@ -239,10 +239,10 @@ class Snapshots:
         *,
         earlier_ends: Sequence[int] = (),
     ) -> None:
-        """Keep the parts of a run; ``describe_model`` writes a model's files except the weights.
+        """Make updates of ``train_step`` wait for pending copies from now on. Collective.
 
-        ``earlier_ends``: steps at which the run ended, and was evaluated, before it was extended.
-        From now on updates of ``train_step`` wait for pending copies. Collective.
+        ``describe_model`` writes a model's files except the weights. ``earlier_ends`` are the steps
+        at which the run ended, and was evaluated, before it was extended.
         """
         self._earlier_ends = tuple(earlier_ends)
         self.folder = folder
@@ -262,11 +262,11 @@ class Snapshots:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
         With ``train.save_in_background`` training continues: copies are made before the next
-        update, then written in order. With ``waits``, as where training ends, it returns once all
-        is on disk. Collective: every process may hold and write a part.
+        update, and then written in order. With ``waits``, as at the end of training, it returns
+        once all is on disk. Collective: every process may hold and write a part.
 
-        A process that cannot write raises the reason, such as CheckpointError; the others raise it
-        too, or SaidElsewhere. In the background ``wait`` and the next ``save`` raise.
+        A process that cannot write raises the error, such as CheckpointError; the others raise it
+        too, or SaidElsewhere. In the background, ``wait`` and the next ``save`` raise it.
         """
         self.wait()
         train_step, step, state_json = self._train_step, state.step, json.dumps(asdict(state))
@@ -282,27 +282,27 @@ class Snapshots:
         def copy_and_write() -> None:
             try:
                 try:
-                    # They overwrite the previous checkpoint's copies, which are on disk.
+                    # The copies overwrite the previous checkpoint's copies, which are on disk.
                     copied = _copies(weights, self._weights), _copies(training, self._training)
                 finally:
                     self._has_copied.set()
-                give_way()  # not before: an update may wait for the copies
+                give_way()  # only now, since an update may wait for the copies
                 self._write(step, state_json, *copied)
             except BaseException as error:
                 self._error = error
 
         self._has_copied.clear()
-        # A process that ends because another is lost must not wait for work that waits for it.
+        # A process that ends because another is lost must not wait for collective work.
         self._thread = threading.Thread(target=copy_and_write, daemon=True)
         self._thread.start()
 
     @property
     def has_failed(self) -> bool:
-        """True where a checkpoint failed in the background; ``wait`` raises the error."""
+        """Return whether a checkpoint failed in the background; ``wait`` raises the error."""
         return self._error is not None
 
     def wait(self) -> None:
-        """Wait until all checkpoints are on disk; collective. Raises an error of ``save``, once."""
+        """Wait until all checkpoints are on disk; collective. Raises an error of ``save`` once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -312,7 +312,7 @@ class Snapshots:
 
     @contextmanager
     def finished(self) -> Iterator[None]:
-        """Exit once all checkpoints are on disk; immediately where another process is lost."""
+        """Leave the context once all checkpoints are on disk, or at once if a process is lost."""
         try:
             yield
         except Exception as error:
@@ -331,7 +331,7 @@ class Snapshots:
         world, write = self._writers, self._train_step.parallel.write
         opened: list[Path] = []
         with ExitStack() as stack:
-            # Rank 0 makes the checkpoint's temporary folder, and completes it at the end.
+            # Rank 0 creates the checkpoint's temporary folder, and completes it at the end.
             world.by_first(
                 lambda: opened.append(stack.enter_context(new_checkpoint(self.root, step)))
             )
@@ -354,19 +354,19 @@ class Snapshots:
         newest = steps[-train.keep_checkpoints :]
         to_keep = {*newest, *train.keep_steps}
         for step in newest:
-            # State that a resume requires.
+            # Checkpoints that a resumed run requires.
             with suppress(CheckpointError):
                 to_keep |= read_state(checkpoint_path(self.root, step)).best_steps()
         prune_checkpoints(self.root, to_keep)
 
     def set_aside_after(self, step: int) -> None:
-        """Set refused checkpoints beyond ``step`` aside; nothing is deleted."""
+        """Rename the invalid checkpoints beyond ``step``; nothing is deleted."""
         for later in saved_steps(self.root):
             if later > step:
                 set_aside(checkpoint_path(self.root, later))
 
     def describe_last(self) -> str:
-        """Format the last checkpoint's location as part of a sentence; collective."""
+        """Describe the last checkpoint's location as part of a sentence; collective."""
         self.wait()
         steps = saved_steps(self.root)
         if not steps:
@@ -374,10 +374,10 @@ class Snapshots:
         return f"the last good checkpoint is {checkpoint_path(self.root, steps[-1])}"
 
     def newest(self, report: Callable[[str], None]) -> Path | None:
-        """Find the newest checkpoint to resume from; ``report`` receives refused ones.
+        """Find the newest valid checkpoint to resume from; None if the run starts at step 0.
 
-        None without one: the run starts at step 0. Raises CheckpointError where all complete ones
-        belong to another model: starting anew would not be resuming.
+        ``report`` receives a line for each invalid one. Raises CheckpointError if all complete
+        checkpoints belong to another model, since a new start would not resume the run.
         """
         foreign: list[CheckpointError] = []
 
@@ -396,13 +396,15 @@ class Snapshots:
     def check(self, checkpoint: Path, state: SavedState) -> None:
         """Raise CheckpointError unless this run can be restored from a checkpoint.
 
-        Checks the step, its required evaluation, and names, shapes and dtypes of tensors. Only
-        headers are read, so that nothing is restored in part.
+        The step, the evaluation that it requires, and names, shapes and dtypes of tensors are
+        checked before anything is restored, from headers alone.
         """
         train_step, path = self._train_step, checkpoint / STATE
         train = train_step.recipe.train
         if not 0 < state.step <= train.steps:
-            raise CheckpointError(f"{path} is of step {state.step}, of a run of {train.steps}")
+            raise CheckpointError(
+                f"{path} has step {state.step}, but the run has {train.steps} steps"
+            )
         is_evaluated = state.step >= min(train.steps, train.evaluate_steps, *self._earlier_ends)
         if is_evaluated != (state.best is not None):
             raise CheckpointError(

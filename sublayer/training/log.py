@@ -1,4 +1,4 @@
-"""The log of a run: measurements in ``metrics.jsonl`` and TensorBoard, progress on a terminal."""
+"""Log of a run: measurements in ``metrics.jsonl`` and TensorBoard, progress on a terminal."""
 
 import json
 import math
@@ -24,11 +24,11 @@ EVENTS = "tensorboard"
 _EVENT_FILES = "events.out.tfevents.*"
 _MAX_LINE_BYTES = 1 << 16
 _FLUSH_EVERY_S = 120
-"""Events are seen as late as that: to flush them waits for the disk."""
+"""Seconds between flushes of events, since a flush waits for the disk."""
 
 
 class _Line(Typed):
-    """A measurement after ``step`` steps and ``seconds`` since the start; metrics by name."""
+    """Measurement after ``step`` steps and ``seconds`` since the start, with metrics by name."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number] = Field(init=False)
@@ -41,8 +41,8 @@ class _Line(Typed):
 def cut_back(path: Path, step: int) -> None:
     """Truncate ``metrics.jsonl`` after ``step``, and drop incomplete lines.
 
-    The file, if there is one, is replaced atomically. Where other lines than the last are damaged,
-    they are dropped too, and a copy of the original is kept.
+    The file, if any, is replaced atomically. If lines other than the last are damaged, they are
+    dropped as well, and a copy of the original is kept.
     """
     if not os.path.lexists(path):
         return
@@ -57,7 +57,7 @@ def cut_back(path: Path, step: int) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the undamaged lines of a ``metrics.jsonl``; none without a file.
+    """Read the valid lines of a ``metrics.jsonl``; empty without a file.
 
     A line has its ``kind``, train or valid, the ``step`` after which it was measured, and metrics
     by name.
@@ -68,17 +68,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def mean_losses(lines: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], float]]:
-    """Pair evaluations with the mean training loss, in nats, over the steps since the one before.
+    """Pair evaluations with the mean training loss, in nats, since the previous evaluation.
 
-    ``lines`` are those of ``read_metrics``; an evaluation without a step of training before it is
-    left out.
+    ``lines`` come from ``read_metrics``; an evaluation without a preceding training step is left
+    out.
     """
     means = []
     begin = 0
     for line in lines:
         if line["kind"] != "valid":
             continue
-        # A logged line is the mean over the steps since the previous line.
+        # A line has the mean over the steps since the previous line.
         total, previous = 0.0, begin
         for logged in lines:
             is_trained = logged["kind"] == "train" and "loss" in logged
@@ -92,7 +92,7 @@ def mean_losses(lines: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, A
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Read line by line; a damaged line has content None, one that is too long comes in parts."""
+    """Read line by line; a damaged line has content None, and an overlong one comes in parts."""
     with open_file(path) as file:
         while line := file.readline(_MAX_LINE_BYTES):
             yield line.rstrip(b"\n"), _content(line) if line.endswith(b"\n") else None
@@ -108,9 +108,9 @@ def _content(line: bytes) -> dict[str, Any] | None:
 
 
 class MetricsLog:
-    """A log with a line per measurement, opened at the step that training continues from.
+    """Log with a line per measurement, opened at the step from which training continues.
 
-    Opening drops lines after that step, as ``cut_back`` does, and rewrites the TensorBoard events.
+    Opening it drops the lines after that step (``cut_back``), and rewrites the TensorBoard events.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -118,7 +118,7 @@ class MetricsLog:
 
         cut_back(folder / METRICS, step)
         lines = read_metrics(folder / METRICS)
-        # Events repeat the lines: rewritten, they end where the resumed run starts.
+        # Events repeat the lines; they are rewritten to end where the resumed run starts.
         (folder / EVENTS).mkdir(exist_ok=True)
         for events in (folder / EVENTS).glob(_EVENT_FILES):
             events.unlink()
@@ -129,7 +129,7 @@ class MetricsLog:
         self._lines = (folder / METRICS).open("a", encoding="utf-8")
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the log itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,7 +140,7 @@ class MetricsLog:
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write ``values``, measured after ``step`` optimizer steps; ``kind`` is train or valid.
 
-        The line is visible at once; ``sync`` makes it survive a power cut.
+        The line is visible at once; ``sync`` makes it survive a power failure.
         """
         line = {"kind": kind, "step": step, **values}
         self._lines.write(json.dumps(line) + "\n")
@@ -150,7 +150,7 @@ class MetricsLog:
             self._flush_events()
 
     def sync(self) -> None:
-        """Flush all lines to the disk, before a checkpoint refers to it."""
+        """Flush all lines to the disk, before a checkpoint refers to them."""
         os.fsync(self._lines.fileno())
         self._flush_events()
 
@@ -172,9 +172,9 @@ class MetricsLog:
 
 
 _FIRST_ESTIMATE_S = 2.0
-"""Of steps, after which it is said how long a run will take."""
+"""Seconds of steps after which the duration of a run is estimated."""
 _LONG_S = 20.0
-"""Seconds below which a run needs no estimate."""
+"""Remaining seconds below which no estimate is printed."""
 
 
 @dataclass(frozen=True)
@@ -183,16 +183,16 @@ class Status:
 
     step: int
     steps: int
-    """Those of the whole run."""
+    """Number of steps of the whole run."""
     loss: float
-    """The newest that was read back from the device; not a number before the first."""
+    """Newest loss that was read back from the device; NaN before the first."""
     tokens_per_s: float
-    """Of the run so far, by the time of its steps alone."""
+    """Throughput of the run so far, by the time of its steps alone."""
     valid_loss: float | None = None
     """Loss of the last evaluation; None before the first."""
 
     def describe(self, remaining_s: float | None) -> str:
-        """Format a status as one plain line, without the remaining time if None."""
+        """Format a status as one plain line, without the remaining time if that is None."""
         valid = "" if self.valid_loss is None else f"  valid {self.valid_loss:.4f}"
         eta = "" if remaining_s is None else f"  ETA {format_seconds(remaining_s)}"
         return (
@@ -202,10 +202,10 @@ class Status:
 
 
 class Progress(ABC):
-    """Progress of a run, shown while entered."""
+    """Progress display of a run, a context that shows it while entered."""
 
     is_alone = True
-    """True where the run has a header of its own; a comparison has one for all its runs."""
+    """Whether the run has its own header; a comparison has one for all its runs."""
 
     def __enter__(self) -> Self:
         """Start showing."""
@@ -217,21 +217,21 @@ class Progress(ABC):
 
     @abstractmethod
     def update(self, status: Status) -> None:
-        """Show a new status; called after every step, cheap."""
+        """Show a new status; called after every step, at low cost."""
 
     @abstractmethod
     def note(self, text: str) -> None:
         """Print a permanent note."""
 
     def warn(self, text: str) -> None:
-        """Print a note on the text; a comparison prints it for one of its runs."""
+        """Print a note on the data; a comparison prints it for only one of its runs."""
         self.note(text)
 
 
 class ShownProgress(Progress):
-    """Progress on the status line of a terminal, or as a line every ten seconds.
+    """Progress on the status line of a terminal, or in a pipe as a line every ten seconds.
 
-    Notes and the last step's line are permanent.
+    Notes and the line of the last step are permanent.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -255,7 +255,7 @@ class ShownProgress(Progress):
             self._stages.end(self._stage)
 
     def update(self, status: Status) -> None:
-        """Show the status; at first and at the last step as a permanent line."""
+        """Show the status; the last step's status is a permanent line."""
         begun, first = self._begun or (self._clock(), status.step)
         lasted_s, n_done = self._clock() - begun, status.step - first
         remaining_s = lasted_s / n_done * (status.steps - status.step) if n_done else None
@@ -279,7 +279,7 @@ class ShownProgress(Progress):
 
 
 class SilentProgress(Progress):
-    """Progress that is not shown; notes still reach standard error."""
+    """Hidden progress; notes are still printed on standard error."""
 
     is_alone = False
 

@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations, checkpoints and the record."""
+"""Training loop: steps, evaluations, checkpoints and the log."""
 
 import math
 import statistics
@@ -24,20 +24,19 @@ from sublayer.training.log import MetricsLog, Progress, Status
 from sublayer.training.step import TrainStep
 
 N_CHECKED = 20
-"""Steps at the start of a run that are compared with the pace that its length is derived from."""
+"""Number of first steps that are compared with the pace from which a run's length was derived."""
 _LARGEST_CHANGE = 0.5
-"""The share of the expected time by which the first steps may miss it."""
+"""Maximum deviation of the first steps from the expected time, as a share of it."""
 _THIRD, _TENTH = 1 / 3, 0.1
-"""By how much the pace of a run by minutes may change, and its end be late, before it is planned
-anew."""
+"""Relative change of the pace, and delay of the end, beyond which a run by minutes is replanned."""
 _CHECKED_SHARE = 0.05
-"""Share of a run's minutes that its first steps may take before their pace is looked at."""
+"""Share of a run's minutes after which the pace of its first steps is checked."""
 
 
 class PaceChanged(Exception):
-    """The first steps of a run differ from the step time that its length was derived from.
+    """Deviation of a run's first steps from the step time from which its length was derived.
 
-    Raised before anything of the run is saved.
+    It is raised before anything of the run is saved.
     """
 
     def __init__(self, seconds: Sequence[float], expected_s: float) -> None:
@@ -52,7 +51,7 @@ class PaceChanged(Exception):
 def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
     """Check whether a run's first steps differ by more than half from the expected time.
 
-    The first step is slower than others: a single step can only be too fast.
+    The first step is slower than others, so that a single step can only be too fast.
     """
     if len(seconds) == 1:
         return seconds[0] < (1 - _LARGEST_CHANGE) * expected_s
@@ -65,13 +64,13 @@ def _first_median(seconds: Sequence[float]) -> float:
 
 
 class MinutesPlan:
-    """Planned steps of a run by minutes, replanned where its pace changes.
+    """Planned length of a run by minutes, replanned when its pace changes.
 
-    The pace includes evaluations and checkpoints. It is checked after each evaluation: where it
-    changed by more than a third, or the run would end more than a tenth too late, the remaining
-    steps are those that fit at the new pace. Between evaluations they are replanned where the next
-    one is more than a third late, or would end more than a tenth after the run's time. A resumed
-    run repeats its earlier plans at the same steps, whatever its pace.
+    The pace includes evaluations and checkpoints. It is checked after each evaluation: if it has
+    changed by more than a third, or if the run would end more than a tenth too late, the remaining
+    steps become those that fit at the new pace. Between evaluations the run is replanned if the
+    next evaluation is more than a third late, or would end more than a tenth after the run's time.
+    A resumed run repeats its earlier plans at the same steps, whatever its pace.
     """
 
     def __init__(
@@ -81,16 +80,16 @@ class MinutesPlan:
         earlier: Sequence[Lengthening],
         keep: Callable[[Lengthening], object],
     ) -> None:
-        """Keep the earlier plans; ``keep`` writes new ones."""
+        """Set the earlier plans, which are repeated; ``keep`` writes new ones."""
         self.seconds = 60.0 * minutes
-        """Of the whole run."""
+        """Seconds of the whole run."""
         self._evaluate_steps = evaluate_steps
         self._earlier = tuple(earlier)
         self._keep = keep
         self._step, self._at_s, self._pace_s = 0, 0.0, 0.0
 
     def steps_at(self, step: int, steps: int) -> int:
-        """Return the run's planned length after ``step``; ``steps`` is the last plan."""
+        """Return the planned length of the run at ``step``; ``steps`` is the last plan."""
         for change in reversed(self._earlier):
             if change.at_step <= step:
                 return change.to_steps
@@ -106,7 +105,7 @@ class MinutesPlan:
     ) -> int:
         """Return the new length of a run of ``steps``, at ``step`` after ``seconds``.
 
-        ``evaluation_s`` are the seconds of its last evaluation.
+        ``evaluation_s`` is the duration of its last evaluation.
         """
         if self._earlier and step <= self._earlier[-1].at_step:
             again = self.steps_at(step, steps)
@@ -135,27 +134,28 @@ class MinutesPlan:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """An evaluation and the names of its metrics.
+    """Evaluation during training, and the names of its metrics.
 
     The names include the loss, if there is a validation split, and always the metric that selects
     the best checkpoint.
     """
 
     score: Callable[[], Mapping[str, Any]]
-    """Metrics by name, of which some may be left out, but not the loss; every process calls it."""
+    """Function that returns metrics by name, some of which, but not the loss, may be missing;
+    collective."""
     names: tuple[str, ...]
-    """The metrics that are written, in the same order in every process."""
+    """Names of the metrics that are logged, in the same order in every process."""
     task_scores: tuple[str, ...] = ()
-    """Of ``names`` those by which each task of a mixture has a best checkpoint of its own."""
+    """Those of ``names`` that select a best checkpoint for each task of a mixture."""
     describe: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: ()
-    """Describes in lines an evaluation, such as the scores of watched texts."""
+    """Function that describes an evaluation in lines, such as the scores of watched texts."""
 
 
 class Loop:
     """Training of a run from its current step to its last.
 
-    One per process; only rank 0 writes files and notes. Logging, evaluations and checkpoints follow
-    at the intervals of ``[train]``, and after the last step.
+    Each process has a loop, but only rank 0 writes files and notes. Logging, evaluations and
+    checkpoints follow at the intervals of ``[train]``, and after the last step.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Loop:
         pace_s: float | None = None,
         plan: MinutesPlan | None = None,
     ) -> None:
-        """Keep the parts of a run.
+        """Set the parts of a run; ``state`` is changed in place.
 
         ``state`` is changed in place. ``pace_s``: seconds per step from which the run's length was
         derived, if it was. ``plan``: the changing length of a run by minutes.
@@ -177,7 +177,7 @@ class Loop:
         self.state = state
         self._plan = plan
         self._evaluation_s = 0.0
-        # A run interrupted in its first steps was saved, and resumes in the same way.
+        # A run interrupted in its first steps was saved, and resumes with the same length.
         self._pace_s = pace_s if state.step == 0 else None
         self._first_seconds: list[float] = []
         self._note: Callable[[str], None] = lambda _: None
@@ -197,11 +197,12 @@ class Loop:
         self._began = 0.0
 
     def run(self, progress: Progress) -> LoopState:
-        """Train to the end; return the final state.
+        """Train to the end, and return the final state.
 
-        Raises Interrupted after a signal, once saved; TrainingError where a loss or the gradient
-        norm is not finite, before its consequences are saved; PaceChanged, before anything is
-        saved, where the first steps differ from the expected pace. All processes raise together.
+        Raises Interrupted after a signal, once the run is saved; TrainingError if a loss or the
+        gradient norm is not finite, before the affected weights are saved; PaceChanged, before
+        anything is saved, if the first steps differ from the expected pace. All processes raise
+        together.
         """
         with GracefulStop() as watch, ExitStack() as stack:
             if self._world.is_main:
@@ -220,7 +221,7 @@ class Loop:
                     wait_for(self._train_step.device)
                 self.state.tokens += result.n_tokens
                 self.state.step += 1
-                # Read only where needed: reading a number back synchronises with the device.
+                # Read only if needed, since reading a number back synchronizes with the device.
                 self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
                 seconds = time.monotonic() - begun
                 self.state.step_seconds += seconds
@@ -243,13 +244,13 @@ class Loop:
         return self.state
 
     def _check_pace(self, seconds: float, pace_s: float) -> None:
-        """Compare the first steps with the pace from which the run's length was derived."""
+        """Compare the first steps with the pace from which the length of the run was derived."""
         self._first_seconds.append(seconds)
-        # Evaluations and checkpoints cannot be undone: the comparison comes first.
+        # The comparison precedes evaluations and checkpoints, which cannot be undone.
         config = self._config
         saved_steps = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
         n_checked = min(N_CHECKED, self._steps, *saved_steps)
-        # Two steps or more suffice where they take long: they must not use up the run's minutes.
+        # If steps are slow, two suffice, since they must not use up the run's minutes.
         is_long = (
             self._plan is not None
             and len(self._first_seconds) > 1
@@ -270,27 +271,27 @@ class Loop:
         is_evaluated = self._is_due(config.evaluate_steps)
         is_saved = self._is_due(config.checkpoint_steps) or state.step in config.keep_steps
         is_reported = is_logged or is_evaluated or is_saved
-        # On a CPU no synchronisation is needed.
+        # On a CPU no synchronization is needed.
         has_loss = self._train_step.device.type == "cpu"
         if is_reported or has_loss:
             self._check_finite()
         if is_logged:
             self._log_training()
             if self._train_step.batches.lengths_vary:
-                # Freed blocks of one shape do not fit the next: fragmentation would grow to
-                # gigabytes.
+                # Freed blocks of one shape do not fit the next shape, so that fragmentation would
+                # grow to gigabytes.
                 release_freed_memory()
         if is_evaluated:
-            # A new best is always saved, as the result needs its weights.
+            # A new best model is always saved, since the result needs its weights.
             is_saved = self._log_evaluation() or is_saved
         if state.has_stopped:
-            # The run ends before its last step; a resume finds it complete.
-            assert state.best is not None, "what waits has a best"
+            # The run ends before its last step; a resumed run is complete.
+            assert state.best is not None, "patience counts from a best evaluation"
             if state.pending_losses:
                 self._log_training()
             self._save(waits=True)
             self._note(
-                f"ends early, at step {state.step:,} of {self._steps:,}: train.patience = "
+                f"stops early, at step {state.step:,} of {self._steps:,}: train.patience = "
                 f"{config.patience}, and no evaluation since step {state.best['step']:,} had a "
                 f"better {config.best_by}"
             )
@@ -303,11 +304,11 @@ class Loop:
             self._save(waits=state.step == self._steps)
 
     def _plan_anew(self, *, is_evaluated: bool) -> bool:
-        """Replan the rest of a run by minutes; return whether it ends at this step."""
+        """Replan the rest of a run by minutes; return whether the run ends at this step."""
         step, before = self.state.step, self._steps
         if self._plan is None or step >= before:
             return False
-        # Clocks differ: rank 0 decides.
+        # Rank 0 decides, since clocks differ.
         seconds, evaluation_s = self._world.share(
             [time.monotonic() - self._began, self._evaluation_s]
         )
@@ -317,9 +318,9 @@ class Loop:
         self._train_step.set_length(self._steps)
         if self._steps != before:
             self._note(
-                f"planned anew at step {step:,}, after {seconds / 60:.2g} of "
+                f"replanned at step {step:,}, after {seconds / 60:.2g} of "
                 f"{count(self._plan.seconds / 60, 'minute', 'g')}: {count(self._steps, 'step')} in "
-                f"all, not {before:,}, as the pace has changed"
+                f"all instead of {before:,}, since the pace has changed"
             )
             unreached = [at_step for at_step in self._config.keep_steps if at_step > self._steps]
             if unreached:
@@ -327,12 +328,12 @@ class Loop:
         return self._steps == step
 
     def _is_due(self, every: int) -> bool:
-        """Check whether a periodic action, due also at the end, is due after this step."""
+        """Check whether a periodic action is due after this step; at the end it always is."""
         step = self.state.step
         return step == self._steps or step % every == 0
 
     def _check_finite(self) -> None:
-        # Synchronises with the device: called only where figures are needed.
+        # This synchronizes with the device, and is only called when values are needed.
         for step, loss, norm in self._unchecked:
             self._loss = float(loss)
             self._gradient_norm = float(norm)
@@ -359,9 +360,9 @@ class Loop:
         self._write("train", values)
 
     def _log_evaluation(self) -> bool:
-        """Evaluate and log; return whether the model is a new best, which is to be saved."""
+        """Evaluate and log; return whether the model is a new best one, which must be saved."""
         config, state = self._config, self.state
-        # All evaluate and receive rank 0's figures, so that all agree on the best.
+        # All processes evaluate and receive rank 0's metrics, so that they agree on the best.
         begun = time.monotonic()
         with stage(f"evaluating at step {state.step:,}"):
             scores = self._evaluate.score()
@@ -370,7 +371,7 @@ class Loop:
         shared = self._world.share([scores.get(name, math.nan) for name in names])
         values = {}
         for name, value in zip(names, shared, strict=True):
-            # Of validation, or of a watched text.
+            # The loss of validation, or of a watched text.
             is_loss = name.rpartition("/")[2] == "loss"
             # Metrics for which a text is too short are omitted, except the loss, which selects the
             # best.
@@ -384,7 +385,7 @@ class Loop:
         if state.best is not None and not is_best:
             if config.best_by not in values:
                 raise ConfigError(
-                    f"train.best_by = {config.best_by}, which this text has not: give "
+                    f"train.best_by = {config.best_by}, but this text has no such metric: give "
                     "train.best_by=loss"
                 )
             is_best = is_better(config.best_by, values, state.best)
@@ -404,7 +405,7 @@ class Loop:
             self._note(f"step {state.step:,}/{self._steps:,}  {line}")
         if values:
             self._write("valid", values)
-        # The last evaluation falls on the last step, which is saved anyway.
+        # The last evaluation is at the last step, which is saved in any case.
         return (is_best or is_tasks_best) and config.best_by != LAST
 
     def _write(self, kind: str, values: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""The optimizers of the papers, with parameters grouped by role, whole or sharded."""
+"""Optimizers of the papers, for replicated or sharded parameters, grouped by role."""
 
 import math
 from collections.abc import (
@@ -32,9 +32,9 @@ from sublayer.objective.base import Objective
 
 T = TypeVar("T")
 Exchanging = Generator[Sequence[Tensor], Sequence[Tensor], T]
-"""A computation that yields this process's parts of sums, and is sent the sums over all.
+"""Coroutine that yields this process's parts of sums, and is sent the sums over all processes.
 
-Every process yields as often, and as many tensors of the same shapes.
+All processes must yield equally often, with equally many tensors of the same shapes.
 """
 
 
@@ -59,9 +59,9 @@ class Division:
         return tuple(parameter.shape) if part is None else part[0]
 
     def axis(self, parameter: Tensor) -> int | None:
-        """Return a parameter's sharded axis, negative, counted from the last.
+        """Return a parameter's sharded axis, counted from the last as a negative number.
 
-        None where it is replicated.
+        None if the parameter is replicated.
         """
         if parameter not in self._parts:
             return None
@@ -69,17 +69,17 @@ class Division:
         return axis - len(shape)
 
     def divides(self, parameter: Tensor, n_axes: int) -> bool:
-        """Check whether a variable, the last axes of a parameter, is sharded."""
+        """Check whether a variable, which is the last axes of a parameter, is sharded."""
         axis = self.axis(parameter)
         return axis is not None and axis >= -n_axes
 
     def whole_norms(
         self, norms: Sequence[Tensor], are_parts: Sequence[bool]
     ) -> Exchanging[list[Tensor]]:
-        """Compute L2 norms of variables, replicated or, by ``are_parts``, sharded.
+        """Compute the L2 norms of variables, which are sharded or, by ``are_parts``, replicated.
 
-        ``norms``, of any shapes, are of this process's parts. Those of replicated variables are
-        returned unchanged.
+        ``norms``, of any shapes, are over this process's parts. Norms of replicated variables
+        are returned unchanged.
         """
         partial = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
         if not partial:
@@ -93,10 +93,10 @@ class Division:
     def root_mean_squares(
         self, values: Sequence[Tensor], parameters: Sequence[Tensor], n_axes: int
     ) -> Exchanging[list[Tensor]]:
-        """Compute the root of the mean square of each variable of ``values``.
+        """Compute the root mean square of each variable of ``values``.
 
-        A value has the layout of its parameter, or is a stack of several such. A variable is the
-        last ``n_axes`` axes, kept with length 1.
+        A value has the layout of its parameter, or is a stack of several such values. A variable is
+        the last ``n_axes`` axes, which are kept with length 1.
         """
         norms = []
         are_parts = []
@@ -111,10 +111,10 @@ class Division:
         return [norm / math.sqrt(count) for norm, count in zip(whole, counts, strict=True)]
 
     def run(self, updates: Iterable[Exchanging[None]]) -> None:
-        """Run updates; tensors yielded at the same time are summed in one exchange.
+        """Run updates, and sum tensors that they yield at the same time in one exchange.
 
         Collective. An update that yields nothing ends, and frees its memory, before the next
-        begins. No synchronisation with the device.
+        begins. There is no synchronization with the device.
         """
         waiting = []
         for update in updates:
@@ -122,7 +122,7 @@ class Division:
             if tensors is not None:
                 waiting.append((update, tensors))
         while waiting:
-            assert self._total is not None, "only divided parameters have parts to add"
+            assert self._total is not None, "only sharded parameters have parts to add"
             parts = [tensor for _, group in waiting for tensor in group]
             flat = self._total(torch.cat([tensor.flatten() for tensor in parts]))
             split = torch.split(flat, [tensor.numel() for tensor in parts])
@@ -136,7 +136,7 @@ class Division:
 
 
 def _norm(values: Tensor, n_axes: int) -> Tensor:
-    """Compute the L2 norm over the last axes, kept with length 1."""
+    """Compute the L2 norm over the last axes, which are kept with length 1."""
     if n_axes == 0:
         return values.abs()
     norms: Tensor = torch.linalg.vector_norm(values, dim=tuple(range(-n_axes, 0)), keepdim=True)
@@ -144,42 +144,42 @@ def _norm(values: Tensor, n_axes: int) -> Tensor:
 
 
 WHOLE = Division()
-"""Division in which a process has all of every parameter."""
+"""Division of replicated parameters, of which every process has all."""
 
 
 class Optimizer(torch.optim.Optimizer):
-    """PyTorch's base of optimizers, its methods undecorated."""
+    """PyTorch's base class of optimizers, with undecorated methods."""
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
 
 
 class Sgd(Optimizer, torch.optim.SGD):
-    """PyTorch's SGD, its step undecorated."""
+    """PyTorch's SGD, with an undecorated step."""
 
     step = torch.no_grad()(unwrap(torch.optim.SGD.step))
 
 
 class Adam(Optimizer, torch.optim.Adam):
-    """PyTorch's Adam, its step undecorated."""
+    """PyTorch's Adam, with an undecorated step."""
 
     step = torch.no_grad()(unwrap(torch.optim.Adam.step))
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
-    """PyTorch's AdamW, its step undecorated."""
+    """PyTorch's AdamW, with an undecorated step."""
 
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
 
 State = MutableMapping[Tensor, dict[str, Any]]
-"""State that an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
+"""Optimizer state of a parameter, under the names of PyTorch's Adam."""
 
 
 def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
-    """Add one to the step count of each parameter; return the counts as one float64 tensor.
+    """Add one to the step count of each parameter; return the counts as one float64 tensor ``[n]``.
 
-    Shape ``[n]``; the first step is 1. Counts are float32, exact up to 2**24.
+    The first step is 1. Counts are stored as float32, exact up to 2**24.
     """
     for parameter in parameters:
         if "step" not in state[parameter]:
@@ -193,11 +193,11 @@ def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
 class MomentOptimizer(Optimizer):
     """Update ``w`` by ``-lr * (d + weight_decay * w)``, where d is Adam's direction.
 
-    d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
-    on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Groups have their own decay.
-    Parameters without a gradient are skipped. No synchronisation with the device. Subclasses scale
-    the direction before or after decay is added, possibly by norms of whole parameters, which
-    ``division`` sums over shards, in one exchange for all groups.
+    d is ``m / (sqrt(v) + eps)``, where m and v are running averages of the gradient and of its
+    square, starting at 0; with ``is_corrected`` they are first divided by ``1 - beta^t``. Each
+    group has its own decay. Parameters without a gradient are skipped. There is no synchronization
+    with the device. Subclasses scale the direction before or after decay is added, possibly by
+    norms of whole parameters, which ``division`` sums over shards in one exchange for all groups.
     """
 
     def __init__(
@@ -238,20 +238,20 @@ class MomentOptimizer(Optimizer):
     def scale_directions(
         self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
     ) -> Exchanging[None]:
-        """Scale directions in place, before decay; no-op here."""
+        """Scale directions in place, before decay is added; a no-op here."""
         yield from ()
 
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
     ) -> Exchanging[None]:
-        """Scale updates in place, decay included; no-op here."""
+        """Scale updates in place, decay included; a no-op here."""
         yield from ()
 
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """Update the moments; compute d in new tensors, the only ones as large as the weights.
 
-        Moments begin at 0; they are ``beta1 m + (1 - beta1) g`` and ``beta2 v + (1 - beta2) g^2``,
-        in the parameter's type.
+        Moments start at 0 and become ``beta1 m + (1 - beta1) g`` and ``beta2 v + (1 - beta2) g^2``,
+        in the dtype of the parameter.
         """
         beta1, beta2 = group["betas"]
         states = [self.state[parameter] for parameter in parameters]
@@ -279,7 +279,7 @@ class MomentOptimizer(Optimizer):
 
 
 SMALLEST_SCALE = 1e-3
-"""The scale of weights that are smaller, so that what begins at 0 moves at all."""
+"""Minimum scale of weights, so that weights that start at 0 can change."""
 
 
 def parameter_scales(
@@ -287,8 +287,9 @@ def parameter_scales(
 ) -> Exchanging[list[Tensor]]:
     """Compute ``max(1e-3, RMS(w))`` of each variable of the parameters.
 
-    The last ``n_axes`` axes, kept with length 1, are a variable. No synchronisation with the
-    device. Source: Shazeer & Stern 2018, sec. 8; as released, tensorflow/mesh.
+    A variable is the last ``n_axes`` axes, which are kept with length 1. There is no
+    synchronization with the device. Source: Shazeer & Stern 2018, sec. 8; as released,
+    tensorflow/mesh.
     """
     rms = yield from division.root_mean_squares(parameters, parameters, n_axes)
     return at_least_smallest(rms)
@@ -302,8 +303,9 @@ def at_least_smallest(rms: Sequence[Tensor]) -> list[Tensor]:
 class Gpt1Adam(MomentOptimizer):
     """Update ``w`` by ``-lr * c * (m / (sqrt(v) + eps) + weight_decay * w)``.
 
-    ``c = sqrt(1 - beta2^t) / (1 - beta1^t)`` corrects moments for their start at 0, and decay with
-    them: by 0.316 at the first update, 0.795 at the thousandth, for betas of 0.9 and 0.999.
+    ``c = sqrt(1 - beta2^t) / (1 - beta1^t)`` corrects moments for their start at 0, but scales
+    decay as well: by 0.316 at the first update, 0.795 at the thousandth, for betas of 0.9 and
+    0.999.
 
     Source: openai/finetune-transformer-lm, ``opt.py``.
     """
@@ -324,9 +326,9 @@ class ScaledAdamW(MomentOptimizer):
 
     The last ``n_axes`` axes of a group's parameters are a variable with a separate RMS.
 
-    Source: PiotrNawrot/nanoT5, ``AdamWScale``, where decay is not scaled either. Departures from
-    it: decay takes the weights before the update, as everywhere here, and eps is added to the
-    corrected root, as in AdamW as published.
+    Source: PiotrNawrot/nanoT5, ``AdamWScale``, where decay is not scaled either. Departures: decay
+    uses the weights before the update, like all optimizers here, and eps is added to the corrected
+    root, as in AdamW as published.
     """
 
     def scale_directions(
@@ -338,14 +340,14 @@ class ScaledAdamW(MomentOptimizer):
 
 
 Adapted = Literal["tensor", "map", "none"]
-"""Variables with trust ratios of their own: each tensor, each map of a stacked one, or none (1)."""
+"""Variables with separate trust ratios: each tensor, each map of a stacked tensor, or none."""
 
 
 class Lamb(MomentOptimizer):
     """LAMB: update ``w`` by ``-lr * ratio * u``, with ``ratio = ||w|| / ||u||``.
 
-    ``u`` is ``d + weight_decay * w``, d Adam's direction. Norms are L2, of the weights before the
-    update; where one of them is 0 the ratio is 1. A group's ``adapted`` selects variables with
+    ``u`` is ``d + weight_decay * w``, d Adam's direction. Norms are L2, with weights from before
+    the update; if either is 0, the ratio is 1. A group's ``adapted`` selects the variables with
     ratios.
 
     Sources: as released with ALBERT (``is_corrected=False``); You et al. 2020, algorithm 2, with
@@ -366,7 +368,7 @@ class Lamb(MomentOptimizer):
             n_axes = parameter.dim() if adapted == "tensor" else parameter.dim() - 1
             n_variables = len(_variables([parameter], adapted))
             are_parts += [self.division.divides(parameter, n_axes)] * n_variables
-        # Of stacked maps that are sharded whole, a process may have none.
+        # A process may have none of several stacked maps that are sharded as wholes.
         if update_parts:
             local_norms = torch._foreach_norm([*weight_parts, *update_parts])
             norms = yield from self.division.whole_norms(local_norms, 2 * are_parts)
@@ -377,29 +379,30 @@ class Lamb(MomentOptimizer):
 
 
 def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
-    """Return the variables with trust ratios, of which a tensor may hold several."""
+    """Return the variables with trust ratios; a tensor may hold several."""
     if adapted == "tensor":
         return list(tensors)
     return [variable for tensor in tensors for variable in tensor.unbind()]
 
 
 _EPS = 1e-30
-"""Added to squares of gradients."""
+"""Constant added to squares of gradients."""
 
 
 class Adafactor(Optimizer):
     """Update ``w`` by ``-lr * max(1e-3, RMS(w)) * u / max(1, RMS(u) / clip_threshold)``.
 
     ``u`` is ``g / sqrt(V)``, V the running mean of ``g^2 + 1e-30``, which the n-th update decays by
-    ``1 - n ** -decay_exponent``. Of a matrix with both sides of at least ``min_factored`` only the
-    means of rows and columns are kept, R and C, and V is ``R C / mean(R)``. There is no momentum,
-    no bias correction, no weight decay; without ``parameter_scale`` no ``max(1e-3, RMS(w))``.
+    ``1 - n ** -decay_exponent``. For a matrix with both sides of at least ``min_factored`` only the
+    means R of rows and C of columns are kept, and V is ``R C / mean(R)``. There is no momentum, no
+    bias correction and no weight decay; without ``parameter_scale`` there is no
+    ``max(1e-3, RMS(w))``.
 
     The last ``n_axes`` axes of a group's parameters form a variable with separate factors and RMS;
     earlier axes count stacked variables. Parameters without a gradient are skipped; n is a
-    parameter's number of updates plus ``decay_offset``. No synchronisation with the device. For
-    sharded parameters processes exchange twice a step: means of squares, then sums of squares for
-    RMS.
+    parameter's number of updates plus ``decay_offset``. There is no synchronization with the
+    device. For sharded parameters processes exchange twice a step: means of squares, then sums of
+    squares for RMS.
 
     Sources: Shazeer & Stern 2018, algorithms 4 and 5; as T5 was released, tensorflow/mesh,
     ``optimize.py``.
@@ -422,7 +425,7 @@ class Adafactor(Optimizer):
 
     def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
-            # Parameters of one shape and sharding together, identically in all processes.
+            # Parameters of the same shape and sharding are grouped, alike in all processes.
             by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -436,7 +439,7 @@ class Adafactor(Optimizer):
                     yield self._update(together, group["lr"], group["n_axes"])
 
     def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> Exchanging[None]:
-        """Update parameters of one shape together."""
+        """Update parameters of the same shape together."""
         for parameter in parameters:
             state, shape = self.state[parameter], self.division.shape(parameter)
             for name, axes in self.config.mean_axes(shape).items():
@@ -449,7 +452,7 @@ class Adafactor(Optimizer):
     def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:
         """Compute ``u`` of each parameter, in one new tensor.
 
-        Where columns are sharded, a process has a part of each row's sum, and vice versa.
+        If columns are sharded, a process has a part of each row's sum, and vice versa.
         """
         shape, axis = self.division.shape(parameters[0]), self.division.axis(parameters[0])
         gradient = _stack([tensor.grad for tensor in parameters if tensor.grad is not None])
@@ -499,14 +502,14 @@ class Adafactor(Optimizer):
 
 
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Stack tensors of one shape; a single one is not copied."""
+    """Stack tensors of the same shape; a single tensor is not copied."""
     if len(tensors) == 1:
         return tensors[0].unsqueeze(0)
     return torch.stack(list(tensors))
 
 
 _RATE_SHARE = "rate_share"
-"""The option of a group that says what share of the learning rate it has."""
+"""Option of a parameter group: its share of the learning rate."""
 
 
 def build_optimizer(
@@ -518,9 +521,9 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Build the optimizer, with parameter groups by role.
 
-    ``roles`` has every name of ``parameters``, as has ``rate_shares``, the factors of the learning
-    rate; None: 1. The rate is the config's until ``set_learning_rate``. ``division`` describes the
-    sharding of ``parameters``.
+    ``roles`` has every name of ``parameters``, and so has ``rate_shares``, factors of the learning
+    rate, by default 1. The rate is the config's until ``set_learning_rate``. ``division`` describes
+    the sharding of ``parameters``.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
     groups: list[dict[str, Any]] = []
@@ -549,7 +552,7 @@ def build_optimizer(
     settings["is_corrected"] = config.bias_correction
     if config.parameter_scale:
         return ScaledAdamW(groups, **settings, division=division)
-    # As in BERT and ALBERT as released: without correction.
+    # Without bias correction, as in BERT and ALBERT as released.
     return MomentOptimizer(groups, **settings)
 
 
@@ -562,14 +565,14 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
     """Compute each parameter's share of the learning rate, by its persistent name.
 
-    ``layer_decay ** (n_layers + 2 - depth)``, where embeddings have depth 0, blocks count from 1,
-    and final norm and heads have the full rate. Shared weights have the rate of their last block,
-    as has a position bias; a tied output matrix has the embeddings' rate. The model has one stack,
-    unless nothing decays.
+    It is ``layer_decay ** (n_layers + 2 - depth)``, where embeddings have depth 0, blocks count
+    from 1, and the final norm and heads have the full rate. Shared weights, and a position bias,
+    have the rate of their last block; a tied output matrix has the embeddings' rate. The model
+    has a single stack, unless the decay is 1.
 
     Source: Clark et al. 2020 (2003.10555), as released (google-research/electra,
-    ``model/optimization.py``), where the last block has the square of the decay, too. The source
-    has no shared blocks, position biases and final norm: their rates are a choice.
+    ``model/optimization.py``), where the last block has the square of the decay, too. The rates of
+    shared blocks, position biases and the final norm, which the source lacks, are choices of ours.
     """
     if layer_decay == 1.0:
         return {name: 1.0 for name, _ in named_parameters(objective)}

@@ -1,8 +1,8 @@
-"""Objectives replicated in the processes: one alone, data parallelism, sums exact to the bit.
+"""Replicated objectives: a single process, data parallelism, and sums exact to the bit.
 
-Floating-point sums depend on their order. For the same bits on any number of processes it is a
-binary tree over parts 0, 1, 2, ...: 0 with 1, 2 with 3, then the sums of pairs, and so on; a node
-without a partner is passed up. A process sums the subtrees within its consecutive parts; the
+Floating-point sums depend on their order. For the same bits on any number of processes, the order
+is a binary tree over parts 0, 1, 2, ...: 0 with 1, 2 with 3, then the sums of pairs, and so on; a
+node without a partner is passed up. A process sums the subtrees within its consecutive parts; the
 remaining additions complete the same tree.
 """
 
@@ -32,34 +32,35 @@ from sublayer.training.world import World
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch: the part of a step in one forward and backward pass."""
+    """Micro-batch: the part of a step that one forward and backward pass computes."""
 
     batch: AnyBatch
     index: int
-    """Its number, from 0, among those of its process or, where that is nobody's, of the step."""
+    """Number, from 0, among those of its process or, if micro-batches belong to no process, of the
+    step."""
     rank: int = 0
-    """The process by which its dropout is drawn."""
+    """Rank that seeds its dropout."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The parameter that a checkpoint's tensor belongs to."""
+    """Parameter that a checkpoint's tensor belongs to."""
 
     parameter: str
-    """Its persistent name in the objective."""
+    """Persistent name of the parameter in the objective."""
     state: str = ""
-    """Name of the state that the optimizer keeps of it; empty: the tensor is the parameter."""
+    """Name of the optimizer's state of the parameter; empty: the tensor is the parameter."""
 
 
 Owners = Callable[[str], Owner]
-"""The owner of a tensor of a file, by its name there."""
+"""Function that returns the owner of a file's tensor, by its name in the file."""
 
 
 class Alone:
-    """An objective trained by one process; subclasses distribute it."""
+    """Objective trained by one process; subclasses distribute it."""
 
     caches_casts = True
-    """True where casts of the weights to bfloat16 may be kept for a step."""
+    """Whether casts of weights to bfloat16 may be kept for a step."""
 
     def __init__(self, objective: Objective, world: World) -> None:
         self._world = world
@@ -72,7 +73,7 @@ class Alone:
         self.roles = parameter_roles(objective)
         """Role of every parameter, by name."""
         self.division: Division = WHOLE
-        """Of which whole parameters these are parts."""
+        """Sharding of those parameters."""
 
     def compile(self) -> None:
         """Compile the training passes, at the first batch of each shape."""
@@ -88,26 +89,28 @@ class Alone:
         return divided(batches.batch(step), n_sequences, context)
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
-        """Begin a step of these micro-batches; return its number of passes.
+        """Begin a step of micro-batches, and return its number of passes.
 
-        Collective. Passes beyond the micro-batches repeat the last one, without counting it.
+        Collective. Passes beyond the number of micro-batches repeat the last one, without counting
+        it.
         """
         return len(batches)
 
     def totals(self, batch: object) -> dict[str, Tensor]:
-        """Compute the terms' totals, in nats, of a micro-batch."""
+        """Compute the totals of a micro-batch's loss terms, in nats."""
         totals: dict[str, Tensor] = self._forward(batch)
         return totals
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Enter a micro-batch; after the last, gradients are summed over processes.
+        """Enter a micro-batch; after the last one, gradients are summed over processes.
 
-        Contains forward and backward pass; gradients are exchanged in the last backward pass.
+        The context contains forward and backward pass; gradients are exchanged in the last backward
+        pass.
         """
         return nullcontext()
 
     def backward(self, share: Tensor) -> None:
-        """Add the gradients of this process's share of the loss, a sum over processes."""
+        """Add the gradients of this process's share of the loss, which is a sum over processes."""
         share.backward()  # type: ignore[no-untyped-call]
 
     def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
@@ -122,9 +125,9 @@ class Alone:
         return torch.nn.utils.get_total_norm(gradients)
 
     def whole_weights(self) -> AbstractContextManager[None]:
-        """Gather all weights into the model, for work without synchronisation.
+        """Gather all weights into the model, for work without synchronization.
 
-        Entering and leaving are collective.
+        Entering and leaving the context are collective.
         """
         return nullcontext()
 
@@ -133,9 +136,9 @@ class Alone:
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
     def to_write(self, tensors: Mapping[str, Tensor], owner: Owners) -> dict[str, Tensor]:
-        """Return the tensors that this process writes to a file: on rank 0 all.
+        """Return the tensors that this process writes to a file: all on rank 0, else none.
 
-        ``tensors`` are this process's, by name in the file.
+        ``tensors`` are this process's tensors, by name in the file.
         """
         if not self._world.is_main:
             return {}
@@ -145,7 +148,7 @@ class Alone:
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
         """Write the tensors of ``to_write``, or copies; collective over ``world``, in any thread.
 
-        Raises CheckpointError in all where one cannot write.
+        Raises CheckpointError in all processes if one cannot write.
         """
         world.by_first(lambda: _write_whole(tensors, stored.whole))
 
@@ -162,7 +165,7 @@ def _write_whole(tensors: Mapping[str, Tensor], path: Path) -> None:
         save_file(dict(tensors), path)
     except SafetensorError as error:
         raise CheckpointError(
-            f"cannot write {path}: {error}; free some space, then --resume"
+            f"cannot write {path}: {error}: free some space, then --resume"
         ) from None
 
 
@@ -181,7 +184,7 @@ class DataParallel(Alone):
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return this process's micro-batches: rows ``rank``, ``rank + size``, and so on."""
+        """Return this process's micro-batches, from rows ``rank``, ``rank + size``, and so on."""
         rank = self._world.rank
         batch = batches.batch(step, rank=rank, world=self._world.size)
         return divided(batch, n_sequences, context, rank=rank)
@@ -192,7 +195,7 @@ class DataParallel(Alone):
 
 
 class Replicated(DataParallel):
-    """Data parallelism with a replicated objective."""
+    """Data parallelism with a replicated objective, by PyTorch's DDP."""
 
     def __init__(self, objective: Objective, world: World) -> None:
         super().__init__(objective, world)
@@ -203,15 +206,14 @@ class Replicated(DataParallel):
         )
         self._forward = self._replicas
         self._is_arranged = objective.has_unused_parameters or world.size == 2
-        """True where gradients are summed in groups that never change, or whose order is no matter.
-        """
+        """Whether the order of gradient sums is fixed, or does not matter."""
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
-        """Begin a step; before the first one gradients are grouped."""
+        """Begin a step; before the first one, gradients are grouped into buckets."""
         if not self._is_arranged:
-            # Make DDP rebuild its gradient buckets, as it does after its first pass: they determine
-            # the order of sums over three or more processes, and a resumed run must start with the
-            # buckets of an uninterrupted one. The pass has no other effect.
+            # Make DDP rebuild its gradient buckets, as it does after its first pass: buckets
+            # determine the order of sums over three or more processes, and a resumed run must start
+            # with those of an uninterrupted run. The pass has no other effect.
             totals = self._replicas(batches[0])
             super().backward(torch.stack(list(totals.values())).sum())
             self._replicas.zero_grad(set_to_none=True)
@@ -224,7 +226,7 @@ class Replicated(DataParallel):
 
     def backward(self, share: Tensor) -> None:
         """Add the gradients of this process's share of the loss."""
-        # DDP averages gradients over processes; the loss is a sum.
+        # DDP averages gradients over processes, but the loss is a sum.
         (share * self._world.size).backward()  # type: ignore[no-untyped-call]
 
 
@@ -232,13 +234,13 @@ T = TypeVar("T")
 
 
 Node = tuple[int, int]
-"""The root of a subtree, ``(level, index)``: ``2**level`` parts from ``index * 2**level`` on."""
+"""Root of a subtree, ``(level, index)``: ``2**level`` parts from ``index * 2**level`` on."""
 
 
 class TreeSum(Generic[T]):
-    """Sum of parts in order, with minimal intermediate sums.
+    """Sum of parts in the order of a tree, with at most one intermediate sum per level.
 
-    One per level of the tree. ``add`` may change its first argument, which is not reused.
+    ``add`` may change its first argument, which is not reused.
     """
 
     def __init__(self, add: Callable[[T, T], T]) -> None:
@@ -282,20 +284,20 @@ def subtrees(parts: range) -> list[Node]:
 
 
 Gradients = list[Tensor | None]
-"""A gradient for each parameter; None where nothing of it was used."""
+"""Gradient of each parameter; None if the parameter was not used."""
 Sums = Sequence[tuple[Node, Gradients]]
-"""A process's sums of gradients: of the largest whole subtrees of its parts."""
+"""A process's sums of gradients, over the largest complete subtrees of its parts."""
 
 _ALIGNED = 16
-"""Numbers of 4 bytes in 64, at which each gradient begins, so that kernels treat all alike."""
+"""Alignment of gradients in elements, 64 bytes, so that kernels treat all gradients alike."""
 _BUCKET = 1 << 22
-"""Numbers that are exchanged at a time, at least, where there are as many: of 16 MiB."""
+"""Minimum number of elements to exchange at a time, 16 MiB, if there are as many."""
 _NOTHING = -0.0
-"""Number that leaves every number it is added to as it is, zeros of either sign too."""
+"""Number whose addition leaves every number unchanged, even zeros of either sign."""
 
 
 def add_gradients(left: Gradients, right: Gradients) -> Gradients:
-    """Add gradients to ``left``, in place; a parameter unused on one side gets the other's."""
+    """Add gradients to ``left`` in place; for a parameter unused on one side, take the other's."""
     both = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
     if both:
         torch._foreach_add_([a for a, _ in both], [b for _, b in both])
@@ -305,11 +307,11 @@ def add_gradients(left: Gradients, right: Gradients) -> Gradients:
 def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: int) -> Gradients:
     """Return the gradients of all ``n_parts`` micro-batches, bit-identical in all processes.
 
-    ``sums`` are this process's. Collective. A parameter that no process used has None.
+    ``sums`` are this process's sums. Collective. A parameter that no process used has None.
     """
     partials = [partial for _, partial in sums]
     used = [any(grad is not None for grad in column) for column in zip(*partials, strict=True)]
-    # On the CPU, without synchronising another device.
+    # On the CPU, without synchronizing another device.
     n_using = world.sum(torch.tensor(used, dtype=torch.float32))
     totals: Gradients = [None] * len(parameters)
     bucket: list[int] = []
@@ -331,13 +333,13 @@ def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: in
 def _exchanged(
     world: World, shapes: Sequence[torch.Size], partials: Sequence[Gradients], n_parts: int
 ) -> list[Tensor]:
-    """Add up some parameters' gradients; ``partials`` has this process's, by subtree."""
+    """Sum the gradients of some parameters; ``partials`` are this process's sums, by subtree."""
     starts = list(accumulate((_rounded(shape.numel()) for shape in shapes), initial=0))
     chunk_size = _rounded(math.ceil(starts[-1] / world.size))
     # The elements summed by one process are contiguous: [size, subtrees, share].
     flat = torch.empty(len(partials), world.size * chunk_size, device=world.device)
     for row, gradients in zip(flat, partials, strict=True):
-        # Concatenated at their starts; gaps add nothing.
+        # Gradients are placed at aligned starts, and gaps add nothing.
         end = 0
         for start, gradient in zip(starts, gradients, strict=False):
             if gradient is not None:
@@ -363,17 +365,17 @@ def _exchanged(
 
 
 def _rounded(n: int) -> int:
-    """Round up to a gradient's alignment."""
+    """Round up to the alignment of gradients."""
     return -(-n // _ALIGNED) * _ALIGNED
 
 
 class Exact(Alone):
-    """A replicated objective with sums independent of the number of processes.
+    """Replicated objective with sums independent of the number of processes.
 
     A step is divided into ``n_parts`` micro-batches: number k has rows k, k + n_parts, and so on. A
-    process computes consecutive ones. Gradients and losses are summed in the order of one tree
-    (``TreeSum``), across processes too: a process receives all sums for its part of the parameters,
-    adds them, and distributes the result.
+    process computes consecutive micro-batches. Gradients and losses are summed in the order of one
+    tree (``TreeSum``), also across processes: a process receives all sums for its part of the
+    parameters, adds them, and distributes the result.
     """
 
     def __init__(self, objective: Objective, world: World, *, n_parts: int) -> None:
@@ -385,21 +387,21 @@ class Exact(Alone):
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return this process's micro-batches, by number in the step."""
+        """Return this process's micro-batches, numbered within the step."""
         return [
             MicroBatch(batches.batch(step, rank=part, world=self._n_parts), part)
             for part in self._own
         ]
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
-        """Begin a step, with the tree empty."""
+        """Begin a step with an empty tree."""
         self._next = iter(self._own)
         self._sum = TreeSum[Gradients](add_gradients)
         return super().begin(batches)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
-        """Enter a micro-batch; add its gradients to the tree, which the last one completes."""
+        """Enter a micro-batch, and add its gradients to the tree, which the last one completes."""
         yield
         gradients = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:

@@ -1,9 +1,9 @@
-"""Sharding: a process holds a part of every parameter, gradient and moment.
+"""Sharded objectives: each process holds a part of every parameter, gradient and moment.
 
-By PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari et al. 2020
-(1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third.
-``torch.distributed.checkpoint`` writes a file of safetensors per process, without pickle; any
-number of processes can read them.
+Sharding is PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari et al.
+2020 (1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third.
+``torch.distributed.checkpoint`` writes a safetensors file per process, without pickle; any number
+of processes can read them.
 """
 
 import logging
@@ -38,38 +38,38 @@ from sublayer.training.optimizers import Division
 from sublayer.training.parallel import Alone, DataParallel, Owner, Owners
 from sublayer.training.world import World
 
-# Silence its log of every step, and of the missing index.
+# Silences the library's log of every step, and of the missing index.
 logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)
 
 
 def write_parts(
     tensors: Mapping[str, Tensor], folder: Path, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Write the processes' parts of distributed tensors, and replicated tensors once.
+    """Write the parts of distributed tensors, from each process, and replicated tensors once.
 
-    Collective. Raises CheckpointError in all processes where one cannot write.
+    Collective. Raises CheckpointError in all processes if one cannot write.
     """
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
         save(dict(tensors), storage_writer=writer, process_group=group)
     except CheckpointException as error:
         raise CheckpointError(
-            f"cannot write {folder}: {_reason(error)}; free some space, then --resume"
+            f"cannot write {folder}: {_reason(error)}: free some space, then --resume"
         ) from None
 
 
 def read_parts(tensors: Mapping[str, Tensor], stored: StoredTensors) -> None:
     """Read stored values into distributed tensors, in place.
 
-    Collective. Raises CheckpointError in all processes where one cannot read.
+    Collective. Raises CheckpointError in all processes if one cannot read.
     """
     folder = stored.whole.parent if stored.is_whole else stored.folder
-    # All files of the folder are read, and the last would win.
+    # All files of the folder are read, so that the last would win.
     others = {*folder.glob("*.safetensors")} - {*stored.files()}
     if others:
         raise CheckpointError(
-            f"{folder} has {min(others).name} beside {stored.files()[0].name}: one of them is of "
-            "another checkpoint"
+            f"{folder} has {min(others).name} besides {stored.files()[0].name}, but one of them "
+            "belongs to another checkpoint: remove it"
         )
     reader = HuggingFaceStorageReader(str(folder))
     try:
@@ -84,22 +84,23 @@ def _reason(error: CheckpointException) -> str:
     return str(cause)
 
 
-# Sub-layers' outputs are not changed in place.
+# The warning does not apply, since outputs of sub-layers are not changed in place.
 warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
 
 Sharding = Literal["optimizer", "full"]
 
 
 class Sharded(DataParallel):
-    """A sharded objective: weights are gathered when needed.
+    """Sharded objective, whose weights are gathered when needed.
 
-    A block is gathered before it is computed. With ``full`` it is freed afterwards and gathered
-    again for its backward pass; with ``optimizer`` it is kept until the step's last backward pass,
-    as are shared weights and weights outside blocks in both.
+    A block is gathered before it is computed. With ``full`` it is freed afterwards, and gathered
+    again for its backward pass; with ``optimizer`` it is kept until the step's last backward pass.
+    Shared weights and weights outside blocks are kept so in both.
     """
 
     caches_casts = False
-    """A cast of gathered weights would outlive them, and hold the graph of another micro-batch."""
+    """Whether casts may be kept: they would outlive the gathered weights, and hold the graph of
+    another micro-batch."""
 
     def __init__(
         self,
@@ -109,14 +110,14 @@ class Sharded(DataParallel):
         optimizer: OptimizerConfig,
         seed: int,
     ) -> None:
-        """Shard an objective in place; one on the meta device is initialised shard by shard."""
-        # First: earlier tensors of the objective would be kept unsharded.
+        """Shard an objective in place; one on the meta device is initialized shard by shard."""
+        # Sharding comes first, since earlier tensors of the objective would remain unsharded.
         self._units = _shard(objective, world, gives_up=shard == "full")
         if next(objective.parameters()).is_meta:
             objective.to_empty(device=world.device)
             _draw_parts(objective, seed)
-        # Before the first step a block would take itself for the root; unevenly sharded parameters
-        # are also allocated here. There is no public API.
+        # Initialized before the first step, when a block would become its own root; this also
+        # allocates unevenly sharded parameters. There is no public API.
         self._units[-1]._get_fsdp_state()._lazy_init()
         super().__init__(objective, world)
         self._shard = shard
@@ -135,18 +136,18 @@ class Sharded(DataParallel):
         self.division = Division(parts, world.sum)
 
     def compile(self) -> None:
-        """Compile the training passes: each sub-layer separately, and the code between.
+        """Compile the training passes: each sub-layer separately, and the code between them.
 
-        Gathering, at a block's start, breaks graphs. Without separate graphs the sub-layers of a
-        recomputed block would not be compiled at all.
+        The gathering of weights at a block's start breaks graphs. Without separate graphs the
+        sub-layers of a recomputed block would not be compiled at all.
         """
         super().compile()
         for stack in self._objective.model.stacks:
             stack.map_slots(nn.Module.compile)
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
-        """Begin a step; all processes take as many passes, as they gather weights together."""
-        # On the CPU, without synchronising another device.
+        """Begin a step; all processes need equally many passes, since they gather together."""
+        # On the CPU, without synchronizing another device.
         numbers = self._world.gather_equal(torch.tensor([super().begin(batches)]))
         return max(int(number) for number in numbers)
 
@@ -156,7 +157,7 @@ class Sharded(DataParallel):
         root = self._units[-1]
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
-        # Weights kept through a pass are kept for the step's next pass.
+        # Weights that are kept through a pass are kept for the step's next pass, too.
         root.set_reshard_after_backward(is_last, recurse=self._shard == "optimizer")
         yield
         if is_last:
@@ -166,12 +167,12 @@ class Sharded(DataParallel):
                 parameter.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
-        """Compute the global L2 norm of the gradient from the shards' norms."""
+        """Compute the global L2 norm of the gradient from the norms of shards."""
         square = super().gradient_norm(gradients).square()
         return self._world.sum(square).sqrt()
 
     def local(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return this process's parts of weights, by name: views, which change them."""
+        """Return this process's parts of weights, by name, as writable views."""
         return {
             name: tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
             for name, tensor in tensors.items()
@@ -185,11 +186,11 @@ class Sharded(DataParallel):
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
         """Write the processes' shards, a file per process.
 
-        Collective over ``world``, in any thread. Raises CheckpointError in all where one cannot
-        write.
+        Collective over ``world``, in any thread. Raises CheckpointError in all processes if one
+        cannot write.
         """
         if not tensors:
-            # Without any part, missing ones would go unnoticed.
+            # Without any part, missing parts would go unnoticed.
             Alone.write(tensors, stored, world)
             return
         world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
@@ -230,7 +231,7 @@ class Sharded(DataParallel):
         )
 
     def _axes(self, owner: Owner) -> Axes:
-        """Return the axes of the parameter that a tensor has."""
+        """Return the axes of its parameter that a tensor has."""
         shape, role = tuple(self._all[owner.parameter].shape), self.roles[owner.parameter]
         if not owner.state:
             return all_axes(shape)
@@ -238,33 +239,33 @@ class Sharded(DataParallel):
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
-        """Gather all weights for unsynchronised work, such as scoring."""
+        """Gather all weights for work without synchronization, such as scoring."""
         root = self._units[-1]
 
         root.set_reshard_after_forward(False)
         for unit in self._units:
             unit.unshard()
         try:
-            # Sub-layers are compiled for training's shapes.
+            # Eager, since sub-layers are compiled for the shapes of training.
             with torch.compiler.set_stance("force_eager"):
                 yield
         finally:
-            # Weights are freed; this is no training step, whose order determines prefetching.
+            # Weights are freed without a record of the order, which is only learned in training.
             root.reset_iter_state()
             for unit in self._units[:-1]:
                 unit.set_reshard_after_forward(self._shard == "full", recurse=False)
 
 
 def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPModule]:
-    """Shard an objective in place; return its units, the root, with the rest, last."""
+    """Shard an objective in place; return its units, the root with all other weights last."""
     mesh = init_device_mesh(world.device.type, (world.size,))
     by_name = parameter_roles(objective)
     roles = {id(parameter): by_name[name] for name, parameter in named_parameters(objective)}
 
     def shard(parameter: nn.Parameter) -> Shard:
-        """Shard the first axis that divides evenly, of stacked maps within a map.
+        """Choose the first axis that divides evenly, for stacked maps one within a map.
 
-        Otherwise the first axis, the only one that may be sharded unevenly.
+        If there is none, it is the first axis, the only one that may be sharded unevenly.
         """
         axes = list(range(parameter.dim()))
         if roles[id(parameter)] == "stacked":
@@ -295,7 +296,7 @@ def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPMo
 def _draw_parts(objective: Objective, seed: int) -> None:
     for parameter, value in objective.initial_values(seed):
         if isinstance(parameter, DTensor):
-            # Without a source: every process has the value.
+            # Without a source rank, since every process has the value.
             mesh, placements = parameter.device_mesh, parameter.placements
             divided = distribute_tensor(value, mesh, placements, src_data_rank=None)
             parameter.to_local().copy_(divided.to_local())
@@ -306,11 +307,11 @@ def _draw_parts(objective: Objective, seed: int) -> None:
 def _axis_of(parameter: DTensor) -> int:
     """Return a parameter's sharded axis."""
     (placement,) = parameter.placements
-    assert isinstance(placement, Shard), "every parameter is divided"
+    assert isinstance(placement, Shard), "every parameter must be sharded"
     return placement.dim
 
 
 def _as_unit(module: nn.Module) -> FSDPModule:
-    """Return a module as the ``FSDPModule`` that ``fully_shard`` has made of it."""
-    assert isinstance(module, FSDPModule), "it has been sharded"
+    """Return a module as the ``FSDPModule`` that it is after ``fully_shard``."""
+    assert isinstance(module, FSDPModule), "the module must be sharded"
     return module

@@ -30,28 +30,28 @@ from sublayer.system.machine import cores, processor, wait_for
 _N_WARM_UP = 3
 _N_TIMED = 20
 _LEAST_USED, _MOST_USED = 0.6, 1.5
-"""Shares of the time asked for, between which a run has kept to it."""
+"""Range of the share of a run's minutes within which its use of time is not reported."""
 _NOW_S = 1.0
-"""An age of less than so many seconds is none."""
+"""Age in seconds below which a measurement is from now."""
 _UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
-"""Their seconds, the longest first."""
+"""Units of time in seconds, the longest first."""
 _GAIN = 1.1
-"""Least gain in speed at which bfloat16 is chosen."""
+"""Minimum speed relative to float32 at which bfloat16 is chosen."""
 _HOPELESS = 0.2
-"""Between the gain of a small product in bfloat16 where it is emulated (0.05) and not (0.4)."""
+"""Threshold between small products with emulated bfloat16 (gain 0.05) and native (0.4)."""
 _LIMIT_S = 0.15
-"""Seconds within which measurements end, but for a first round of each."""
+"""Seconds within which measurements end, after a first round of each."""
 _SIZES = (16, 32, 64, 128)
-"""Widths of the square products that compare precisions; each has eight times the last's work."""
+"""Widths of the square products that compare precisions, each with eight times as much work."""
 _LARGER_SIZES = (256, 512, 1024)
-"""Further widths where only one precision's speed is asked for."""
+"""Further widths to measure the speed of a single precision."""
 _REPEATS = 3
 _QUICK_S = 0.01
 """Seconds beyond which a measurement is not repeated."""
 _NARROWEST, _WIDEST = 32, 512
-"""Widths of the layer that is measured: the model's, as a power of two, within these."""
+"""Range of the measured layer's width, which is the model's, rounded to a power of two."""
 _OUTPUTS = 1 << 16
-"""Rows times width of a layer's input: the smaller, the sooner a slow processor is done."""
+"""Size of the measured layer's input, small enough for slow processors."""
 
 Clock = Callable[[], float]
 
@@ -61,13 +61,13 @@ class Pace:
     """Seconds per step and evaluation of a run."""
 
     step_s: float
-    """The median of a few steps."""
+    """Median seconds of a few steps."""
     evaluation_s: float
     age_s: float = 0.0
-    """Seconds since it was measured."""
+    """Seconds since the measurement."""
 
     def describe_length(self, minutes: float, steps: int) -> str:
-        """Format the length derived from minutes, and its measurement.
+        """Describe the length of a run derived from minutes, and the measurement used.
 
         As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age in one
         unit, rounded down: ``3 hours ago``, ``now``.
@@ -91,13 +91,13 @@ def median_step(
     most: int = _N_WARM_UP + _N_TIMED,
     agree: Callable[[bool], bool] = bool,
 ) -> float:
-    """Measure the median seconds of a step, of at most ``most`` steps.
+    """Measure the median seconds of a step, over at most ``most`` steps.
 
-    At least one step is taken, others only if they end within ``budget_s``. The first steps, which
-    allocate memory, count only where there are few.
+    At least one step is taken, further ones only if they end within ``budget_s``. The first steps,
+    which allocate memory, count only if there are few steps.
 
-    ``take_step`` is called with the step's number, from 0. ``agree`` makes processes that take
-    steps together stop together: it takes whether this one has time, and returns whether all have.
+    ``take_step`` is called with the number of the step, from 0. ``agree`` makes processes stop
+    together: its argument is whether this process has time left, its result whether all have.
     """
     seconds: list[float] = []
     ends = clock() + budget_s
@@ -119,32 +119,32 @@ def timed(
 
 
 def describe_use(minutes: float, seconds: float) -> str | None:
-    """Format a run's deviation from its minutes; None where small.
+    """Describe a run's deviation from its minutes; None if it is small.
 
-    ``seconds`` is the time taken; 0.6 to 1.5 times the minutes is small.
+    ``seconds`` is the time taken; 0.6 to 1.5 times the minutes is a small deviation.
     """
     share = seconds / (60.0 * minutes)
     if _LEAST_USED <= share <= _MOST_USED:
         return None
     how = "faster" if share < 1 else "slower"
     return (
-        f"it took {seconds / 60:.2g} of the {count(minutes, 'minute', 'g')} asked for "
+        f"the run took {seconds / 60:.2g} of the requested {count(minutes, 'minute', 'g')} "
         f"({share:.0%}): steps were {how} than when their pace was measured"
     )
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clock that measures and the one that limits; both give seconds from any origin."""
+    """Clocks for measuring and for limiting, which both return seconds from any origin."""
 
     used: Callable[[], float]
-    """Time that this thread has used, where there is such a clock: other programs do not count."""
+    """Time that this thread has used, if there is such a clock, which excludes other programs."""
     passed: Callable[[], float] = time.perf_counter
     """Time on the wall clock."""
 
 
 def own_clocks() -> Clocks:
-    """Return this thread's clock where its resolution suffices, else the wall clock.
+    """Return this thread's clock if its resolution suffices, else the wall clock.
 
     The resolution must be below a tenth of a millisecond.
     """
@@ -155,10 +155,10 @@ def own_clocks() -> Clocks:
 
 
 def fastest_precision(device: torch.device, d_model: int) -> Literal["float32", "bfloat16"]:
-    """Return the faster precision of products at about this width, casts included.
+    """Return the faster precision of products of about this width, casts included.
 
-    On a CPU it is measured once, briefly, and cached for later runs; bfloat16 is chosen from a gain
-    of a tenth. A GPU is queried, not measured.
+    On a CPU it is measured once, briefly, and cached for later runs; bfloat16 is chosen if it is
+    faster by at least a tenth. A GPU is queried instead of measured.
     """
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
@@ -177,9 +177,9 @@ def fastest_precision(device: torch.device, d_model: int) -> Literal["float32", 
 def bfloat16_gain(width: int, clocks: Clocks) -> float:
     """Measure the speed of a layer of this width in bfloat16 relative to float32.
 
-    More than 1 where bfloat16 is faster, with two decimals; 0 where small products are hopelessly
-    slow. Measured on one thread, independently of other programs; the gain is the same on all.
-    PyTorch's number of threads is restored.
+    The result has two decimals and is above 1 if bfloat16 is faster; it is 0 if small products are
+    hopelessly slow. It is measured on one thread, independently of other programs, since the gain
+    is the same for any number of threads. PyTorch's number of threads is restored.
     """
     ends = clocks.passed() + _LIMIT_S
     generator = torch.Generator().manual_seed(0)
@@ -211,7 +211,7 @@ def bfloat16_gain(width: int, clocks: Clocks) -> float:
 
         slow: list[float] = []
         fast: list[float] = []
-        # The first round also allocates; the fastest is taken, of at least two where there is time.
+        # The fastest round counts, of at least two if time allows, since the first allocates.
         while not slow or clocks.passed() + slow[-1] + fast[-1] < ends:
             slow.append(forward_and_backward(is_low=False))
             fast.append(forward_and_backward(is_low=True))
@@ -219,7 +219,7 @@ def bfloat16_gain(width: int, clocks: Clocks) -> float:
 
 
 def has_bfloat16_units() -> bool:
-    """Check whether oneDNN has bfloat16 products on this processor, within its set limits."""
+    """Check whether oneDNN has native bfloat16 products here, within the limits set for it."""
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return bool(is_supported is not None and is_supported())
 
@@ -227,10 +227,11 @@ def has_bfloat16_units() -> bool:
 def product_speed(
     device: torch.device, precision: str, threads: int, clocks: Clocks | None = None
 ) -> float:
-    """Measure operations per second of matrix products in a precision, over all threads.
+    """Measure the operations per second of matrix products in a precision, over all threads.
 
-    A multiply-add is two. Products grow while they are fast; the fastest counts. On a CPU one
-    thread is measured, and others assumed equal; elsewhere ``threads`` is ignored.
+    A multiply-add is two operations. Products grow as long as they are fast, and the fastest
+    counts. On a CPU one thread is measured, and the others are assumed equal; elsewhere ``threads``
+    is ignored.
     """
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if device.type == "cpu":
@@ -293,7 +294,7 @@ _SETTINGS = (
     "PYTORCH_",
     "TORCH_",
 )
-"""Prefixes and names of variables that set how fast PyTorch, oneDNN, MKL, OpenMP and libc are."""
+"""Prefixes and names of variables that affect the speed of PyTorch, oneDNN, MKL, OpenMP, libc."""
 _NAMED = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_LAUNCH_BLOCKING",
@@ -302,16 +303,16 @@ _NAMED = (
     "LD_PRELOAD",
 )
 _WITHOUT_EFFECT = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
-"""Variables of OpenMP that set no speed; importing scikit-learn sets them within a process."""
+"""Variables of OpenMP without effect on speed, which the import of scikit-learn sets."""
 _MOST = 1000
-"""Measurements that are kept: the oldest give way."""
+"""Maximum number of measurements kept, beyond which the oldest are dropped."""
 
 _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measured numbers, in the unit of ``keep``, and their time."""
+    """Measured values, in the unit of those passed to ``keep``, and their time."""
 
     values: tuple[_Positive, ...]
     at: _Positive
@@ -319,26 +320,26 @@ class Measurement:
 
 
 def recall(key: str, n_values: int) -> Measurement | None:
-    """Return the cached values of ``key`` on this machine and process, ``n_values`` of them.
+    """Return the cached measurement of ``key``, with ``n_values`` values, or None.
 
-    They are valid only for the same processor, cores, PyTorch release and environment variables.
-    None where they are missing, unreadable or of another number.
+    It is valid only for the same processor, cores, PyTorch release and environment variables. None
+    if it is missing, unreadable or has another number of values.
     """
     cached = _read(_path()).get(_full(key))
     return None if cached is None or len(cached.values) != n_values else cached
 
 
 def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measurement:
-    """Cache new measurements, where the cache can be written; return them with the time.
+    """Cache measured values, if the cache can be written; return them with the time.
 
-    ``clock`` gives seconds since 1970. Beyond 1,000 measurements the oldest are dropped.
+    ``clock`` returns seconds since 1970. Beyond 1,000 measurements the oldest are dropped.
     """
     taken = Measurement(tuple(map(float, values)), clock())
     path = _path()
     others = {name: other for name, other in _read(path).items() if name != _full(key)}
     newest = sorted(others, key=lambda name: others[name].at)[1 - _MOST :]
     content = {name: asdict(others[name]) for name in newest} | {_full(key): asdict(taken)}
-    # A measurement serves this process even where it cannot be cached.
+    # A measurement that cannot be cached still serves this process.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(content, indent=1) + "\n")
@@ -360,7 +361,7 @@ def _full(key: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Measurement]:
-    """Read the valid measurements of a file."""
+    """Read the valid measurements in a file."""
     content: dict[str, Any] = {}
     with suppress(OSError, DataError):
         content = read_json_object(path, DataError)

@@ -1,4 +1,4 @@
-"""One optimizer step: its learning rate, and micro-batches that add up to the global batch."""
+"""Optimizer step: the learning rate, and micro-batches that make up the global batch."""
 
 import hashlib
 import math
@@ -24,28 +24,28 @@ from sublayer.training.world import World
 def learning_rate(optimizer: OptimizerConfig, step: int, steps: int) -> float:
     """Compute the learning rate of update ``step`` (0-based) of a run of ``steps`` updates.
 
-    Warm-up is linear: update 0 has peak / warmup, update warmup - 1 the peak. Linear, polynomial
-    and cosine then fall from the peak, at update ``warmup``, towards ``final_lr_share * lr``, which
-    update ``steps`` would have; inverse-sqrt is ``lr * sqrt(warmup / (step + 1))`` (Vaswani et al.
-    2017, sec. 5.3, with an explicit peak).
+    Warm-up is linear: the rate is peak / warmup at update 0, and the peak at update warmup - 1.
+    Linear, polynomial and cosine then decay from the peak, at update ``warmup``, towards
+    ``final_lr_share * lr``, the rate that update ``steps`` would have; inverse-sqrt is
+    ``lr * sqrt(warmup / (step + 1))`` (Vaswani et al. 2017, sec. 5.3, with an explicit peak).
 
-    With ``warmup_init_lr``, fairseq's count: update 0 has that rate, update ``warmup`` the peak,
-    and inverse-sqrt is ``lr * sqrt(warmup / step)``. Source: zhuohan123/macaron-net,
+    With ``warmup_init_lr`` updates count as in fairseq: update 0 has that rate, update ``warmup``
+    the peak, and inverse-sqrt is ``lr * sqrt(warmup / step)``. Source: zhuohan123/macaron-net,
     ``inverse_square_root_schedule.py``.
 
-    ALBERT's warm-up, as released, begins at rate 0, and the fall counts from update 0: at update
-    ``warmup`` the rate drops from the line towards the peak to the rate that the fall has reached.
+    ALBERT's warm-up, as released, begins at rate 0, and the decay counts from update 0: at update
+    ``warmup`` the rate drops from the warm-up's line to the value that the decay has reached.
 
-    GPT-1's warm-up, as released, begins at rate 0 and comes to the peak at update ``warmup``, after
-    which the fall, too, counts from update 0; a linear fall acts from update 0 on, so that the rate
-    never comes to the peak. Source: openai/finetune-transformer-lm, ``opt.py``.
+    GPT-1's warm-up, as released, begins at rate 0 and reaches the peak at update ``warmup``, after
+    which the decay counts from update 0, too. A linear decay acts from update 0 on, so that the
+    rate never reaches the peak. Source: openai/finetune-transformer-lm, ``opt.py``.
 
     A constant warm-up has the peak from update 0 on, and inverse-sqrt is ``lr * sqrt(warmup /
     max(step, warmup))``: with a peak of 0.01 and 10,000 updates of warm-up ``1 / sqrt(max(step,
     10000))``. Source: Raffel et al. 2020, sec. 3.1.2.
 
-    In addition, the last ``cooldown_share`` of the run multiplies the rate by the remaining share
-    of the cooldown: ``(steps - step) / (cooldown_share * steps)``. Source: tensorflow/mesh,
+    In addition, in the last ``cooldown_share`` of the run the rate is multiplied by the remaining
+    share of the cooldown: ``(steps - step) / (cooldown_share * steps)``. Source: tensorflow/mesh,
     ``learning_rate_schedules.py``, as T5 was released.
 
     Raises ConfigError where the recipe's warm-up is not resolved.
@@ -85,7 +85,7 @@ FALLS: dict[str, Callable[[OptimizerConfig, float], float]] = {
     "polynomial": lambda optimizer, progress: math.pow(1.0 - progress, optimizer.power),
     "cosine": lambda optimizer, progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
 }
-"""Share left of the way from the peak to the floor, where a share of the fall is over."""
+"""Remaining share of the difference between peak and floor, by the share of the decay completed."""
 
 
 def _fallen(optimizer: OptimizerConfig, progress: float) -> float:
@@ -95,17 +95,17 @@ def _fallen(optimizer: OptimizerConfig, progress: float) -> float:
 
 
 _OTHER_GRAPHS = 8
-"""Graphs of an objective beside one for each block whose loss stops: PyTorch's default."""
+"""Number of graphs of an objective, without one per block: PyTorch's default."""
 
 
 def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
-    """Seed PyTorch's global generators for a micro-batch; the caller restores them.
+    """Seed PyTorch's global generators, of all devices, for a micro-batch.
 
-    Generators of all devices. ``step`` and ``micro_batch`` count from 0; ranks draw independently.
+    The caller restores them. ``step`` and ``micro_batch`` count from 0; ranks draw independently.
     """
     position = f"dropout {seed} {step} {micro_batch} {rank}"
     hashed = hashlib.blake2b(position.encode(), digest_size=8)
-    # Within the range of a signed integer of 64 bits.
+    # The seed must be within the range of int64.
     number = int.from_bytes(hashed.digest(), "little") >> 1
     if torch.accelerator.is_available():
         torch.manual_seed(number)
@@ -122,10 +122,7 @@ Micro-batches are as they were made, by which losses are counted, and where they
 
 @dataclass(frozen=True)
 class Preparation:
-    """Preparation of a step: micro-batches are built, and copied asynchronously.
-
-    A pure function of the step.
-    """
+    """Preparation of a step, a pure function: micro-batches are built and copied asynchronously."""
 
     parallel: Alone
     batches: Batches
@@ -136,7 +133,7 @@ class Preparation:
     def __call__(self, step: int) -> PreparedStep:
         """Prepare a step (0-based)."""
         made = self.parallel.micro_batches(self.batches, step, self.n_sequences, self.context)
-        # From pinned memory, in the compute stream: queued after the previous step.
+        # Copies from pinned memory are queued in the compute stream, after the previous step.
         parts = [(part, part.batch.to(self.device)) for part in made]
         return parts, self.n_tokens(step)
 
@@ -146,10 +143,10 @@ class Preparation:
 
 
 class Ahead:
-    """Prefetches the next step in a thread while the current one computes.
+    """Prefetching of the next step in a thread, while the current one computes.
 
-    The thread reads all batches in order, as they plan epochs on the way, up to ``steps``. Its
-    errors are raised where the step is taken.
+    The thread reads all batches up to ``steps`` in order, since epochs are planned on the way. Its
+    errors are raised when the step is taken.
     """
 
     def __init__(self, preparation: Preparation, steps: int) -> None:
@@ -175,17 +172,17 @@ class Ahead:
 
 
 def pays(device: torch.device) -> bool:
-    """Check whether to prefetch: where the device computes asynchronously.
+    """Check whether to prefetch, which pays on devices that compute asynchronously.
 
-    On a CPU it takes computing cores, without a measurable gain: ``benchmarks/batches_ahead.py``.
+    On a CPU it occupies cores, without a measurable gain (``benchmarks/batches_ahead.py``).
     """
     return device.type == "cuda"
 
 
 def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
-    """Check whether an objective is built on the meta device: no process ever holds all of it.
+    """Check whether an objective is built on the meta device, so that no process holds all of it.
 
-    A warm start loads the other model's weights unsharded.
+    A warm start prevents that, since it loads the other model's weights unsharded.
     """
     return world.size > 1 and train.shard != "none" and not train.exact and init.run is None
 
@@ -195,17 +192,17 @@ def clip_gradient(
     clip_norm: float,
     norm_of: Callable[[list[Tensor]], Tensor] = torch.nn.utils.get_total_norm,
 ) -> Tensor:
-    """Scale the gradient to a global L2 norm of at most ``clip_norm``; return the norm before.
+    """Scale the gradient to a global L2 norm of at most ``clip_norm``; return the norm before it.
 
     A ``clip_norm`` of 0 disables clipping. ``norm_of`` computes the norm of all gradients, sharded
-    or not. Gradients change in place; parameters without one are skipped. No synchronisation with
-    the device.
+    or not. Gradients change in place; parameters without a gradient are skipped. There is no
+    synchronization with the device.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = norm_of(gradients)
     if clip_norm > 0:
         scale = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
-        # Read only on a CPU, where it saves a pass: elsewhere it would synchronise the device.
+        # Read only on a CPU, where it saves a pass; elsewhere it would synchronize the device.
         if scale.device.type != "cpu" or scale != 1.0:
             torch._foreach_mul_(gradients, scale)
     return norm
@@ -213,23 +210,22 @@ def clip_gradient(
 
 @dataclass(frozen=True)
 class StepResult:
-    """Figures of an optimizer step for the log; tensors are still on the device."""
+    """Result of an optimizer step for the log; tensors are still on the device."""
 
     loss: Tensor
-    """Training loss: mean of the objective's reported term over all that it counts in the global
-    batch."""
+    """Training loss: mean of the objective's reported term over the global batch."""
     gradient_norm: Tensor
-    """The L2 norm of the whole gradient, before it is clipped."""
+    """L2 norm of the whole gradient, before clipping."""
     n_tokens: int
-    """The tokens of the global batch, without padding, of all processes."""
+    """Number of tokens in the global batch of all processes, without padding."""
 
 
 class TrainStep:
-    """An optimizer step, as a pure function of weights, optimizer state, seed and step number.
+    """Optimizer step, as a pure function of weights, optimizer state, seed and step number.
 
-    A resumed run takes the same steps: batches and dropout are drawn by step number, and PyTorch's
-    global generators are restored. Micro-batches and processes divide the work, and change the
-    result only by rounding and dropout.
+    A resumed run takes the same steps, since batches and dropout are drawn by step number, and
+    PyTorch's global generators are restored. The division into micro-batches and processes affects
+    the result only by rounding and dropout.
     """
 
     def __init__(
@@ -249,8 +245,8 @@ class TrainStep:
         self.lr = 0.0
         self.steps = recipe.train.steps
         self.before_update: Callable[[], object] = lambda: None
-        """Called once a step's gradients are there, before the weights change."""
-        # The GPU whose generator dropout uses, besides the CPU's: one per process.
+        """Function called once a step's gradients are computed, before the weights change."""
+        # Besides the CPU's generator, dropout uses the generator of the process's only GPU.
         self._generators = [device] if device.type == "cuda" else []
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
@@ -284,7 +280,7 @@ class TrainStep:
         )
 
     def set_length(self, steps: int) -> None:
-        """Change the run's length, for the learning rate and prefetching."""
+        """Change the length of the run, for the learning rate and prefetching."""
         self.steps = steps
         if isinstance(self.prepare, Ahead):
             self.prepare.steps = steps
@@ -296,8 +292,8 @@ class TrainStep:
     def __call__(self, step: int) -> StepResult:
         """Run optimizer step ``step`` (0-based); the loss precedes the update.
 
-        Collective; all get the same loss and norm. The objective is left in training mode, without
-        gradients.
+        Collective; all processes get the same loss and norm. The objective is left in training
+        mode, without gradients.
         """
         recipe = self.recipe
         self.objective.train()
@@ -317,20 +313,20 @@ class TrainStep:
     def _accumulate(self, step: int, parts: Sequence[tuple[MicroBatch, AnyBatch]]) -> Tensor:
         seed = self.recipe.train.seed
         losses = []
-        # Casts of weights to bfloat16 live as long as the outermost autocast: one per step, not per
-        # micro-batch.
+        # Casts of weights to bfloat16 live as long as the outermost autocast, which is one per step
+        # instead of one per micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
             n_passes = self.parallel.begin([batch for _, batch in parts])
             totals: Counter[str] = Counter()
             for part, _ in parts:
-                # Not of the copies: reading a count back would synchronise.
+                # Not from the copies, since reading a count back would synchronize.
                 totals.update(self.objective.all_counts(part.batch))
             numbers = list(totals.values())
             if self.world.size > 1:
-                # On the CPU, as a GPU would first finish the previous step.
+                # On the CPU, since a GPU would first finish the previous step.
                 values = torch.tensor(numbers, dtype=torch.float64)
                 numbers = self.world.sum(values).tolist()
-            # A term with count 0 has total 0: its divisor does not matter.
+            # A term with count 0 has total 0, so that its divisor does not matter.
             counts = {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
             for number in range(n_passes):
                 part, batch = parts[min(number, len(parts) - 1)]
@@ -343,12 +339,13 @@ class TrainStep:
     def _pass(self, batch: AnyBatch, counts: dict[str, float], *, is_counted: bool) -> Tensor:
         """Add a micro-batch's gradients; return its share of the reported loss.
 
-        Its graph does not outlive the call: small nodes would fragment the memory of the next pass.
+        The autograd graph does not outlive the call, since its small nodes would fragment the
+        memory of the next pass.
         """
         totals = self.parallel.totals(batch)
         weights = self.objective.all_weights() if is_counted else dict.fromkeys(totals, 0.0)
         share = sum(weights[term] / counts[term] * total for term, total in totals.items())
-        assert isinstance(share, Tensor), "an objective has at least one term"
+        assert isinstance(share, Tensor), "an objective must have a term"
         with self._autocast(enabled=False):
             self.parallel.backward(share)
         reported = self.objective.reported

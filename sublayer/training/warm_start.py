@@ -1,4 +1,4 @@
-"""Warm start: weights taken over from another model, and frozen weights."""
+"""Warm start: weights copied from another model, and frozen weights."""
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -20,11 +20,11 @@ from sublayer.text_model import TextModel
 from sublayer.training.checkpoints import load_into
 
 TOKEN_TABLES = ("embedding.weight", "head.weight", "head.bias")
-"""The tensors with a row for each id of a vocabulary."""
+"""Tensors with a row for each id of a vocabulary."""
 _POSITION_TABLE = "positions.tables."
-"""Part of the name of each table with a row for each position."""
+"""Part of the names of tables with a row for each position."""
 OUTPUT_BIAS = "head.bias"
-"""The one tensor of the vocabulary head that stands apart: with or without it, the rest fits."""
+"""Tensor of the vocabulary head that may be missing on either side, while the others are copied."""
 
 
 def fit_rows(
@@ -33,10 +33,10 @@ def fit_rows(
     new_ids: range,
     where: Path,
 ) -> dict[str, Tensor]:
-    """Resize the token and position rows of a model's ``tensors`` to ``targets``.
+    """Resize the token and position rows of a model's ``tensors`` to match ``targets``.
 
-    Rows keep their ids. Missing rows, and ``new_ids``, are the target's; positions beyond the
-    target's are dropped. Other tensors are unchanged.
+    Rows keep their ids. Missing rows, and those of ``new_ids``, are taken from the target;
+    positions beyond the target's are dropped. Other tensors are unchanged.
 
     Raises CheckpointError where the target has more positions than were learned.
     """
@@ -44,7 +44,7 @@ def fit_rows(
     for name in tensors.keys() & targets.keys():
         value, target = tensors[name], targets[name]
         if name in TOKEN_TABLES:
-            # Another width, or ids without rows, are refused on loading.
+            # Another width, or ids without rows, are errors when tensors are loaded.
             if value.shape[1:] == target.shape[1:] and len(value) <= len(target):
                 rows = target.detach().clone()
                 rows[: len(value)] = value
@@ -54,8 +54,8 @@ def fit_rows(
         elif _POSITION_TABLE in name:
             if len(target) > len(value):
                 raise CheckpointError(
-                    f"{where} has learned {len(value):,} positions, and {len(target):,} are asked "
-                    f"for: give data.context={len(value)}"
+                    f"{where} has {len(value):,} learned positions, but {len(target):,} are "
+                    f"needed: give data.context={len(value)}"
                 )
             fitted[name] = value[: len(target)]
     return fitted
@@ -71,12 +71,13 @@ def added_ids(tokenizer: Tokenizer | None, known: Tokenizer | None) -> range:
 def fresh_heads(
     text_model: TextModel, source: Transformer, answered: TaskSpec | None, run: str
 ) -> dict[str, str]:
-    """Return the heads that start fresh, by name, with reasons.
+    """Return the names of heads that are newly initialized, with reasons.
 
-    ``answered`` is the task of the start ``run``: a label head is kept where answers are equal.
+    ``answered`` is the task of the initial model ``run``; its label head is kept if both tasks have
+    the same labels.
     """
     model, task = text_model.model, text_model.task
-    # Whether one head can answer both tasks; assumed for a model without a task.
+    # Whether one head can answer both tasks, which is assumed for a model without a task.
     answers_alike = True
     if answered is not None and task is not None:
         there, here = answered.tasks[0], task.tasks[0]
@@ -88,14 +89,14 @@ def fresh_heads(
             reasons[name] = f"{run} has none"
         elif name == "label" and not answers_alike:
             titles = ", ".join(task.title for task in answered.tasks) if answered else "another"
-            reasons[name] = f"that of {run} answers {titles}"
+            reasons[name] = f"the head of {run} answers {titles}"
         elif _shapes(model, name) != _shapes(source, name):
-            reasons[name] = f"that of {run} has other weights"
+            reasons[name] = f"the head of {run} has another shape"
     return reasons
 
 
 def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
-    """Collect the shapes of a head's tensors, without token rows."""
+    """Collect the shapes of a head's tensors, without the number of token rows."""
     prefix = f"{HEADS[head].attribute}."
     return {
         name: tuple(value.shape[1:] if name in TOKEN_TABLES else value.shape)
@@ -105,10 +106,10 @@ def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
 
 
 class StartModel:
-    """The model of ``[init]``; tokenizer and weights are read once.
+    """Initial model of ``[init]``, whose tokenizer and weights are read once.
 
-    Read lazily: preparing data needs only the tokenizer. The first access raises errors of reading,
-    such as CheckpointError.
+    They are read lazily, since the preparation of data needs only the tokenizer. The first access
+    raises errors of reading, such as CheckpointError.
     """
 
     def __init__(self, init: InitConfig) -> None:
@@ -116,22 +117,22 @@ class StartModel:
 
     @cached_property
     def model(self) -> Transformer | None:
-        """The model with its weights, without tokenizer; None without a start."""
+        """Model with its weights; None without an initial model."""
         return None if self.folder is None else load_untokenized(self.folder)
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """Its tokenizer, if any."""
+        """Tokenizer of the model, if any."""
         return None if self.folder is None else load_model_tokenizer(self.folder)
 
     @cached_property
     def task(self) -> TaskSpec | None:
-        """Its task, if any."""
+        """Task of the model, if any."""
         return None if self.folder is None else load_task(self.folder)
 
     @cached_property
     def folder(self) -> Path | None:
-        """Its model folder; None without a start."""
+        """Folder of the model; None without an initial model."""
         if self.init.run is None:
             return None
         return find_model(Path(self.init.run))
@@ -166,7 +167,7 @@ class StartModel:
         reasons = []
         n_added = model.config.vocab_size - source.config.vocab_size
         if new_ids:
-            assert text_model.tokenizer is not None, "the ids are the tokenizer's"
+            assert text_model.tokenizer is not None, "new ids belong to a tokenizer"
             ids = text_model.tokenizer.added_ids
             names = ", ".join(name for name, number in ids.items() if number in new_ids)
             reasons.append(f"{count(len(new_ids), 'token')} added to the vocabulary ({names})")
@@ -198,21 +199,21 @@ class StartModel:
         n_positions, n_learned = model.config.max_len, source.config.max_len
         if model.positions.table_before(0) is not None and n_positions < n_learned:
             notes.append(
-                f"keeps the first {n_positions:,} of the {n_learned:,} positions that {init.run} "
-                "has learned"
+                f"keeps the first {n_positions:,} of the {n_learned:,} learned positions of "
+                f"{init.run}"
             )
         return notes
 
     def note_training_only(self, objective: Objective) -> list[str]:
-        """Note that training-only parameters start fresh, where all others do not.
+        """Report training-only parameters, which are newly initialized even in a warm start.
 
-        At most one line; none without a start or training-only parameters.
+        At most one line is returned; none without an initial model or training-only parameters.
         """
         n_parameters = sum(value.numel() for value in objective.training_only().values())
         if self.init.run is None or not n_parameters:
             return []
         return [
-            f"starts fresh: {count(n_parameters, 'parameter')} that training alone needs "
+            f"starts fresh: {count(n_parameters, 'parameter')} needed only in training "
             "(no saved model has them)"
         ]
 
@@ -248,13 +249,14 @@ def _outside_blocks(
 
 
 def _start_blocks(model: Transformer, source: Transformer, n_blocks: int, run: str) -> list[str]:
-    """Copy the first blocks of each stack; describe how many of the others share no weights."""
+    """Copy the first blocks of each stack; describe the number of other blocks with new weights."""
     for stack, its in zip(model.stacks, source.stacks, strict=True):
         for layer in range(n_blocks):
             ours, theirs = stack.block(layer), its.block(layer)
             if len(ours) != len(theirs):
                 raise CheckpointError(
-                    f"the blocks of {run} have {len(theirs)} sub-layers, the recipe's {len(ours)}"
+                    f"the blocks of {run} have {len(theirs)} sub-layers, but those of the recipe "
+                    f"have {len(ours)}"
                 )
             for target, sublayer in zip(ours, theirs, strict=True):
                 load_into(target.state_dict(), sublayer.state_dict(), Path(run))
@@ -273,7 +275,7 @@ def _start_blocks(model: Transformer, source: Transformer, n_blocks: int, run: s
 
 
 def freeze(objective: Objective, init: InitConfig) -> list[str]:
-    """Freeze the parts of a model in ``init.freeze``; return a line about them, if any.
+    """Freeze the parts of a model that ``init.freeze`` names; return a line about them, if any.
 
     A tied output matrix belongs to the embeddings. Raises ConfigError where nothing is left to
     train.
@@ -285,13 +287,13 @@ def freeze(objective: Objective, init: InitConfig) -> list[str]:
     for parameter in parameters.values():
         parameter.requires_grad = False
     if not any(weight.requires_grad for weight in objective.parameters()):
-        raise ConfigError(f"init.freeze leaves nothing to train beside {frozen}: name less")
+        raise ConfigError(f"init.freeze = {frozen} leaves nothing to train: name fewer parts")
     n_frozen = sum(weight.numel() for weight in parameters.values())
     n_all = sum(weight.numel() for weight in objective.model.parameters())
-    line = f"stays as it is: {count(n_frozen, 'parameter')} of {n_all:,} ({frozen}"
+    line = f"frozen: {count(n_frozen, 'parameter')} of {n_all:,} ({frozen}"
     head = objective.model.head
     if frozen.embeddings and head is not None and head.weight is None:
-        line += ", and so the output matrix, which is the same"
+        line += ", and thus the output matrix, which is tied to them"
     return [f"{line})"]
 
 

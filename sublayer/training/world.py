@@ -1,4 +1,4 @@
-"""The process group of a training run: rendezvous, collectives, lost processes."""
+"""Process group of a training run: rendezvous, collectives, lost processes."""
 
 import errno
 import socket
@@ -32,13 +32,13 @@ from sublayer.system.signals import ignore_from_now_on
 
 _CPU = torch.device("cpu")
 PATIENCE_S = 600.0
-"""Seconds that a process waits for the others, unless a recipe says otherwise."""
+"""Seconds that a process waits for the others, unless a recipe sets another time."""
 _LOOKS_S, _ASKS_S = 0.1, 0.02
-"""Between two looks for other processes; while they agree on a start."""
+"""Polling intervals in seconds: for other processes, and while agreeing on a start."""
 _ANSWERS_S, _SAYING_S = 2.0, 5.0
 _LETTING_GO_S = 0.1
 _stores: list[Any] = []
-"""Stores at which the processes met."""
+"""Rendezvous stores of the processes."""
 _LOST = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -47,28 +47,28 @@ _LOST = (
     "Application timeout caused pair closure",
     "Gloo connectFullMesh failed",
 )
-"""Messages of libraries, with no type of their own, where another process does not answer."""
+"""Messages of libraries, without a specific type, if another process does not answer."""
 
 
 @dataclass(frozen=True)
 class World:
-    """This process in the process group.
+    """Membership of this process in the process group.
 
-    All methods except ``own`` and ``is_main`` are collective: all processes call them in the same
-    order. A single process never waits.
+    All methods except ``own`` and ``is_main`` are collective: all processes must call them in the
+    same order. A single process never waits.
     """
 
     rank: int
-    """From 0; the first, which writes."""
+    """Rank of the process, from 0; rank 0 writes files."""
     size: int
     device: torch.device = _CPU
-    """Device of the tensors that they exchange."""
+    """Device of exchanged tensors."""
     store: Any = None
-    """Store at which they met; None: they wait for each other in no other way than by exchange."""
+    """Rendezvous store; None: processes wait for each other only by exchanges."""
     patience_s: float = 600.0
-    """Seconds after which one that does not answer is taken for hung."""
+    """Seconds after which a process that does not answer counts as hung."""
     group: Any = None
-    """Process group of their exchanges; None: the group of all."""
+    """Process group of exchanges; None: the default group."""
 
     def beside(self) -> Self:
         """Return the same group on the CPU, for exchanges of another thread."""
@@ -84,16 +84,16 @@ class World:
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum ``values`` over all processes, in place; return them.
+        """Sum ``values`` over all processes, in place, and return them.
 
-        They are on the world's device, or on the CPU, without synchronising another device.
+        They are on the world's device, or on the CPU, which does not synchronize another device.
         """
         if self.size > 1:
             dist.all_reduce(values, group=self.group)
         return values
 
     def share(self, values: Sequence[float]) -> list[float]:
-        """Broadcast rank 0's numbers to every process, as float64; all give equally many."""
+        """Broadcast rank 0's numbers to every process, as float64; all must pass equally many."""
         if self.size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -108,20 +108,20 @@ class World:
         return "".join(chr(int(code)) for code in self.share(codes))
 
     def any(self, flag: bool) -> bool:
-        """Return in every process whether ``flag`` is set in any."""
+        """Return, in every process, whether ``flag`` is set in any process."""
         if self.size == 1:
             return flag
         n_set = torch.tensor([float(flag)], device=self.device)
         return bool(self.sum(n_set) > 0)
 
     def own(self, n: int) -> range:
-        """Return the indices of this process's parts of ``n``, dealt round-robin."""
+        """Return the indices of this process's parts among ``n``, assigned round-robin."""
         return range(self.rank, n, self.size)
 
     def gather(self, results: Sequence[Result], n: int) -> list[Result]:
         """Gather the results of all ``n`` parts, in order.
 
-        A process passes one per index of ``own(n)``, in order; all receive all.
+        A process passes one result per index of ``own(n)``, in order; every process receives all.
         """
         if self.size == 1 or n == 0:
             return list(results)
@@ -130,7 +130,7 @@ class World:
         return [gathered[part % self.size][part // self.size] for part in range(n)]
 
     def gather_equal(self, tensor: Tensor) -> list[Tensor]:
-        """Gather every process's tensor, of one shape and dtype, on the world's device."""
+        """Gather the tensors of all processes, of equal shape and dtype, on the world's device."""
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(gathered, tensor, group=self.group)
         return gathered
@@ -143,8 +143,8 @@ class World:
     def by_first(self, work: Callable[[], object], *, long: str = "") -> None:
         """Run work in rank 0, such as writing, while the others wait.
 
-        Where it fails, the others raise SaidElsewhere, instead of waiting at the next collective
-        for ever. Work that may exceed their patience has a name, ``long``.
+        If it fails, the others raise SaidElsewhere instead of waiting forever at the next
+        collective. Work that may exceed the patience of the others has a name, ``long``.
         """
         is_done = False
         try:
@@ -153,19 +153,19 @@ class World:
             is_done = True
         finally:
             if long and self.store is not None:
-                # Without a time limit.
+                # The others wait without a time limit.
                 if self.is_main:
                     self.store.set(long, "here")
                 while not self.store.check([long]):
                     time.sleep(_LOOKS_S)
             (is_done_by_first,) = self.share([float(is_done)])
         if not is_done_by_first:
-            raise SaidElsewhere("the first process failed, and says why")
+            raise SaidElsewhere("the first process failed, and reports the error")
 
     def part(self) -> None:
-        """Wait for all processes through the store: a process that has left cuts off none.
+        """Wait for all processes through the store, so that none leaves while others need it.
 
-        Collective. Raises RuntimeError where a process is missing after the world's patience.
+        Collective. Raises RuntimeError if a process is missing after the world's patience.
         """
         if self.store is None:
             return
@@ -178,7 +178,7 @@ class World:
             time.sleep(_LOOKS_S)
 
     def check_agreement(self, recipe: Recipe, folder: Path) -> None:
-        """Check that all ranks were launched with the same recipe, version and folder.
+        """Check that all ranks were launched with the same recipe, versions and folder.
 
         Collective; rank 0 has created the folder. Raises ConfigError in all processes.
         """
@@ -199,23 +199,23 @@ class World:
             )
 
     def check_same(self, text: str, what: str, remedy: str) -> None:
-        """Raise ConfigError in all processes where a ``text`` differs from rank 0's; collective.
+        """Raise ConfigError in all processes if any ``text`` differs from rank 0's; collective.
 
-        ``what`` and ``remedy`` are parts of its message.
+        ``what`` and ``remedy`` are parts of the message.
         """
         first, *others = self.gather([text], self.size)
         for rank, other in enumerate(others, 1):
             if other != first:
-                raise ConfigError(f"process {rank} has {what} than the first: {remedy}")
+                raise ConfigError(f"process {rank} has {what} than the first process: {remedy}")
 
 
 def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
-    """Agree on a name of this start, equal in all ``size`` processes and unique.
+    """Agree on a unique name of this start, equal in all ``size`` processes.
 
     A launcher may reuse the store for restarted processes, as ``torchrun`` of PyTorch 2.13 does.
-    Stale content, such as addresses of dead processes, must not be read: keys are prefixed with the
-    start's name. Rank 0 chooses it and answers each process's unique request until it is
-    acknowledged. Raises RuntimeError where one is missing after ``timeout``.
+    Keys are prefixed with the name of the start, so that no stale content, such as addresses of
+    dead processes, is read. Rank 0 chooses the name, and answers each process's unique request
+    until it is acknowledged. Raises RuntimeError if a process is missing after ``timeout``.
     """
     word = uuid.uuid4().hex
     end = time.monotonic() + timeout.total_seconds()
@@ -229,7 +229,7 @@ def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
                 store.set(f"heard {rank}", name)
                 return name
         else:
-            # Answer requests for the name, until all have acknowledged it.
+            # Answer requests for the name until all processes have acknowledged it.
             for other in range(1, size):
                 request = _read(store, f"ask {other}")
                 if request != answered.get(other, ""):
@@ -251,28 +251,29 @@ def _read(store: Any, key: str) -> str:
 def reach(timeout: timedelta) -> tuple[Any, int, int]:
     """Return the rendezvous store, the rank and the world size.
 
-    Raises TrainingError where nothing answers within ``timeout``, ConfigError where rank 0 cannot
-    listen there. PyTorch would give a long traceback, later.
+    Raises TrainingError if nothing answers within ``timeout``, ConfigError if rank 0 cannot listen
+    there. PyTorch would raise a long traceback, and later.
     """
     address, port = meeting_place()
     if is_first_launched() and not has_launchers_store():
         with socket.socket() as sock:
-            # As a listener does: a recently closed connection is no obstacle.
+            # As for a listener, a recently closed connection is no obstacle.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 sock.bind(("", port))
             except OSError as error:
-                what = "in use" if error.errno == errno.EADDRINUSE else "not to be had"
+                what = "in use" if error.errno == errno.EADDRINUSE else "unavailable"
                 raise ConfigError(
-                    f"MASTER_PORT = {port} is {what} on this machine: give all processes another"
+                    f"MASTER_PORT = {port} is {what} on this machine: give all processes another "
+                    "port"
                 ) from None
     else:
         end = time.monotonic() + timeout.total_seconds()
         while not is_there(address, port):
             if time.monotonic() > end:
                 raise TrainingError(
-                    f"nothing answers at MASTER_ADDR = {address}, MASTER_PORT = {port}, where the "
-                    "processes meet: start the first of them there"
+                    f"nothing answers at MASTER_ADDR = {address}, MASTER_PORT = {port}, the "
+                    "rendezvous of the processes: start the first process there"
                 )
             time.sleep(_LOOKS_S)
     met: tuple[Any, int, int] = next(rendezvous("env://", timeout=timeout))
@@ -280,7 +281,7 @@ def reach(timeout: timedelta) -> tuple[Any, int, int]:
 
 
 def is_there(address: str, port: int) -> bool:
-    """Check whether something answers at an address."""
+    """Check whether a program answers at an address."""
     try:
         socket.create_connection((address, port), timeout=_ANSWERS_S).close()
     except OSError:
@@ -289,11 +290,11 @@ def is_there(address: str, port: int) -> bool:
 
 
 def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
-    """Join the processes that ``torchrun`` started, if any: by gloo on the CPU, by NCCL on GPUs.
+    """Join the processes that ``torchrun`` started, if any, with gloo on the CPU, NCCL on GPUs.
 
-    The first call waits for all; ``leave_world`` ends the process group. A process that does not
-    answer for ``patience_s`` seconds counts as hung. Raises TrainingError where others are missing,
-    ConfigError where a launcher variable is wrong or missing.
+    The first call waits for all processes; ``leave_world`` ends the process group. A process that
+    does not answer for ``patience_s`` seconds counts as hung. Raises TrainingError where processes
+    are missing, ConfigError where a variable of the launcher is wrong or missing.
     """
     check_launch()
     if n_launched() == 1:
@@ -302,7 +303,7 @@ def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
     if not dist.is_initialized():
         with naming_lost("before training began"):
             store, rank, size = reach(timeout)
-            # Starting may take longer than the patience for hung processes.
+            # A start may take longer than the patience for hung processes.
             patience = max(timeout, timedelta(seconds=PATIENCE_S))
             start = agree_on_start(_named("start", store), rank, size, patience)
             store = _named(start, store)
@@ -324,25 +325,25 @@ def _named(name: str, store: Any) -> Any:
 def leave_world() -> None:
     """Leave the process group, if one was joined."""
     if dist.is_initialized():
-        # A gloo thread needs the interpreter lock to release the last exchange: destroying the
-        # group while holding it would deadlock.
+        # A gloo thread needs the interpreter lock to release the last exchange, so that destroying
+        # the group while holding the lock would deadlock.
         time.sleep(_LETTING_GO_S)
         dist.destroy_process_group()
 
 
 @contextmanager
 def naming_lost(where: str) -> Iterator[None]:
-    """Raise TrainingError, in one line, where another process is lost.
+    """Raise TrainingError, in one line, if another process is lost.
 
-    It was killed, hangs or cannot be reached; ``where`` describes the saved work. One remaining
-    process reports it; the others raise SaidElsewhere.
+    A lost process was killed, hangs or cannot be reached. ``where`` describes the saved work. One
+    remaining process reports the loss; the others raise SaidElsewhere.
     """
     try:
         yield
     except RuntimeError as error:
         if not is_lost(error):
             raise
-        # A launcher that has noticed it too would end this process before its report.
+        # A launcher that has noticed the loss, too, would end this process before its report.
         with suppress(ValueError):  # not the main thread
             ignore_from_now_on()
         what = "hangs" if "imed out" in str(error) or "timeout" in str(error) else "was lost"
@@ -360,11 +361,11 @@ def is_lost(error: Exception) -> bool:
 
 
 def says_first(what: str) -> bool:
-    """Check whether this process is the first to report something.
+    """Check whether this process is the first to report an event.
 
-    Decided by the rendezvous store; without one, every process reports.
+    The rendezvous store decides; without one, every process reports.
     """
-    # Without a rendezvous another program may answer there.
+    # Without a rendezvous another program may answer at the address.
     if n_launched() == 1 or not (_stores or has_launchers_store()):
         return True
     timeout = timedelta(seconds=_SAYING_S)

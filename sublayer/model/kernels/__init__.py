@@ -1,1 +1,1 @@
-"""Kernels written by hand where that is faster, and the choice of them."""
+"""Kernels written by hand where they are faster, and the choice between them and PyTorch's."""

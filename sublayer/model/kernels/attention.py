@@ -1,4 +1,4 @@
-"""Attention from queries, keys and values: the choice of its kernel, and ours on a CPU."""
+"""Attention of queries to keys and values: the choice of a kernel, and our CPU kernel."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from sublayer.model.kernels.elementwise import is_eager_cpu, random_lanes
 from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN, NARROW_HEAD
 
 _HAS_KERNEL = torch.__version__ >= "2.13"
-"""Whose ``varlen_attn`` has a scale and a window."""
+"""Whether PyTorch's ``varlen_attn`` takes a scale and a window."""
 _FIRST_MAJOR = 8
-"""Of a GPU's compute capability."""
+"""Lowest major number of a GPU's compute capability."""
 _WIDEST, _WIDTH_MULTIPLE = 256, 8
-"""Of heads, in features. Source of all limits: the checks of FlashAttention 2."""
+"""Maximum width of heads in features, and its divisor. Source of limits: FlashAttention 2."""
 _TYPES = (torch.bfloat16, torch.float16)
 
 
 def is_supported(q: Tensor, k: Tensor, *, has_bias: bool, p_dropout: float) -> bool:
-    """Check whether the kernel supports a device, dtype and features.
+    """Check whether the kernel without padding supports the device, dtype and features.
 
-    It has no attention bias and no dropout.
+    It supports neither attention bias nor dropout.
     """
     width = q.shape[-1]
     return (
@@ -53,7 +53,7 @@ def attend_ragged(
 ) -> Float[Tensor, "B H T K"]:
     """Average values by ``softmax(scale * q k)`` over the keys of a query's sequence.
 
-    Under ``is_causal`` a query sees keys up to its position. Results at padding are meaningless.
+    With ``is_causal`` a query sees keys up to its position. Results at padding are meaningless.
     """
     n_rows, n_heads, n_queries, width = q.shape
     mixed = attend_sequences(
@@ -78,7 +78,7 @@ def attend_sequences(
     is_causal: bool,
     scale: float,
 ) -> Float[Tensor, "BT H K"]:
-    """Call the kernel; ``longest`` bounds the queries and the keys of a sequence."""
+    """Call the kernel; ``longest`` is the maximum number of queries and of keys in a sequence."""
     from torch.nn.attention.varlen import varlen_attn
 
     mixed = varlen_attn(
@@ -91,7 +91,7 @@ def attend_sequences(
         scale=scale,
         window_size=(-1, 0) if is_causal else (-1, -1),
     )
-    assert isinstance(mixed, Tensor), "nothing else was asked for"
+    assert isinstance(mixed, Tensor), "no further output was requested"
     return mixed
 
 
@@ -113,15 +113,15 @@ def attend(
 
     Each of G heads of keys and values serves H / G consecutive heads of queries.
 
-    ``bias`` is ``[1 or B, H, T, S]`` and has a gradient; in a step one row may serve all queries.
-    Dropout of weights has probability ``p_dropout`` and scale ``1 / (1 - p_dropout)``; a step has
-    none. Every query sees at least one key.
+    ``bias`` is ``[1 or B, H, T, S]`` and has a gradient; in a decoding step a single row may apply
+    to all queries. Dropout of weights has probability ``p_dropout`` and scale
+    ``1 / (1 - p_dropout)``; a decoding step has none. Every query sees at least one key.
 
-    On a CPU several queries take our kernel, faster than SDPA with heads wider than
-    ``NARROW_HEAD``, in bfloat16, and under dropout, for which SDPA has no fast CPU kernel. Narrow
-    heads with only causality, single queries, GPUs and the compiler take SDPA; GPUs replace a mask
-    by the kernel without padding where possible (``is_supported``). A decoding step takes plain
-    matrix products, the fastest on few rows.
+    On a CPU, several queries use our kernel, which is faster than SDPA for heads wider than
+    ``NARROW_HEAD``, in bfloat16, and with dropout, for which SDPA has no fast CPU kernel. Narrow
+    heads with causality alone, single queries, GPUs and the compiler use SDPA; on GPUs, the kernel
+    without padding replaces a mask where possible (``is_supported``). A decoding step uses plain
+    matrix products, which are fastest for few rows.
     """
     if k.shape[-3] < q.shape[-3]:
         n_shared = q.shape[-3] // k.shape[-3]
@@ -129,7 +129,7 @@ def attend(
     if isinstance(keys, StepKeys):
         if scale != 1.0:
             q = q * scale
-        # Leading axes folded: matmul's shape checks take as long as a small product.
+        # Leading axes are folded, since matmul's shape checks take as long as a small product.
         queries, folded_keys, values = (x.flatten(0, -3) for x in (q, k, v))
         scores = torch.bmm(queries, folded_keys.mT).view(*q.shape[:-1], -1)
         if keys.hidden is not None:
@@ -167,7 +167,7 @@ def attend(
 def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]:
     """Return a bias with minus infinity at invisible keys.
 
-    The bias itself, not a copy, where all keys are visible.
+    If all keys are visible, it is the bias itself, not a copy.
     """
     mask = keys.mask
     n_queries, n_keys = bias.shape[2:]
@@ -187,7 +187,7 @@ def _attend_fused(
     mask = keys.mask
     is_causal = keys.is_causal and n_queries > 1
     if mask is None and is_causal and n_queries < n_keys:
-        # SDPA aligns its causal mask with the first key; queries after a past align with the last.
+        # SDPA aligns its causal mask with the first key, but queries after a past with the last.
         n_past = n_keys - n_queries
         mask = q.new_ones(n_queries, n_keys, dtype=torch.bool).tril(n_past)
     # SDPA takes a mask or ``is_causal``, not both.
@@ -196,9 +196,9 @@ def _attend_fused(
 
 
 def split_heads(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Split ``[B, T, 3 H K]`` into queries, keys and values ``[B, H, T, K]``.
+    """Split ``[B, T, 3 H K]`` into queries, keys and values ``[B, H, T, K]``, as views.
 
-    Views; on a CPU gradients that are views of one tensor are not copied.
+    On a CPU, gradients that are views of one tensor are not copied.
     """
     if not is_eager_cpu(projected):
         return _split(projected, n_heads)
@@ -227,9 +227,9 @@ class _SplitHeads(torch.autograd.Function):
 
 
 def whole_of(*parts: Tensor) -> Tensor | None:
-    """Return the base ``[B, T, 3, H, K]`` of views of queries, keys and values, or None.
+    """Return the base ``[B, T, 3, H, K]`` of views of queries, keys and values.
 
-    None also for another order, or an offset in the storage.
+    None if they are not such views, in this order and without an offset in the storage.
     """
     first = parts[0]
     n, n_heads, n_tokens, width = first.shape  # [B, H, T, K]
@@ -260,14 +260,14 @@ def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slic
 
 
 class _Attend(torch.autograd.Function):
-    """Attention of N sequences in turn, with saved weights; a negative sign marks dropped ones.
+    """Attention of N sequences in turn; a negative sign marks dropped weights among those saved.
 
-    Queries are ``[N, H, T, K]``. ``bias`` is ``[1 or B, heads, T, S]``, where N is 1 and H all
-    heads of B sequences, or N is B; ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1 or H,
+    Queries are ``[N, H, T, K]``. ``bias`` is ``[1 or B, heads, T, S]``; either N is 1 and H has all
+    heads of B sequences, or N is B. ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1 or H,
     T or 1, S]``.
 
-    No bias is saved: its gradient is the scores', summed over sequences that share it and written
-    block by block.
+    The bias is not saved: its gradient is that of the scores, summed over the sequences that share
+    the bias and written block by block.
     """
 
     @staticmethod
@@ -299,7 +299,7 @@ class _Attend(torch.autograd.Function):
                 block_bias = None if one_bias is None else one_bias[..., rows, keys]
                 block_hidden = one_hidden
                 if one_hidden is not None:
-                    # One row may serve all queries.
+                    # A single row may apply to all queries.
                     all_rows = slice(None) if one_hidden.shape[-2] == 1 else rows
                     block_hidden = one_hidden[..., all_rows, keys]
                 weights = _weights(
@@ -330,7 +330,7 @@ class _Attend(torch.autograd.Function):
             grad = grad * ctx.keep_scale
         elif n_sequences == 1:
             grad = grad.contiguous()
-        # Views of one tensor where the inputs are.
+        # Gradients are views of one tensor if the inputs are.
         whole = whole_of(q, k, v)
         grads: tuple[Tensor, ...]
         if whole is None:
@@ -357,20 +357,20 @@ class _Attend(torch.autograd.Function):
                 )
                 if one_grad_bias is not None:
                     _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
-                # Freed before the next block's allocation.
+                # Freed before the next block is allocated.
                 del grad_scores
         return *grads, grad_bias, None, None, None, None
 
 
 def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
-    """Pair each of ``n`` turns with its part of a bias; one turn takes all."""
+    """Return the part of a bias for each of ``n`` turns; a single turn gets all of it."""
     if bias is None or n == 1 or bias.shape[0] == 1:
         return [bias] * n
     return [bias[row : row + 1] for row in range(n)]
 
 
 def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
-    """Write, or add, the gradient of scores ``[B H, t, s]`` to a bias's ``[1 or B, H, t, s]``."""
+    """Write or add the gradient of scores ``[B H, t, s]`` to a bias's ``[1 or B, H, t, s]``."""
     n_heads = total.shape[1]
     by_head = grad_scores.view(-1, n_heads, *grad_scores.shape[1:])  # [B, H, t, s]
     is_summed = total.shape[0] < by_head.shape[0]
@@ -394,7 +394,7 @@ def _back_through_block(
     scale: float,
     is_dropped: bool,
 ) -> Tensor:
-    """Write the gradient of a block's queries; write or add its keys' and values'.
+    """Write the gradient of a block's queries; write or add the gradients of keys and values.
 
     ``tensors`` are a turn's inputs q, k and v, and the gradients of its output and inputs. Returns
     the gradient of the block's scores.
@@ -414,7 +414,7 @@ def _back_through_block(
     grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
     of_values = torch.bmm(undropped.transpose(1, 2), grad)
     of_keys = _scaled_bmm(grad_scores.transpose(1, 2), q, scale)
-    # The first block has the last rows, which see all keys.
+    # The first block has the last query rows, which see all keys.
     is_first = rows.stop == grad_q.shape[1]
     if is_first:
         grad_v.copy_(of_values)
@@ -426,7 +426,7 @@ def _back_through_block(
 
 
 def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
-    """Multiply and scale, in one pass where the product can scale."""
+    """Multiply and scale, in one pass if the product supports it."""
     if scale == 1.0:
         return torch.bmm(one, other)
     if one.dtype == torch.bfloat16:
@@ -440,7 +440,7 @@ def _weights(
     """Compute the attention weights of a block."""
     if hidden is None:
         scores = torch.bmm(q, k.transpose(1, 2))
-        # A pass over all scores, skipped for scale 1.
+        # A pass over all scores, which scale 1 does not need.
         if scale != 1.0:
             scores.mul_(scale)
     else:
@@ -455,9 +455,9 @@ def _weights(
 def _signs(weights: Tensor, n_dropped: int) -> Tensor:
     """Draw numbers that are negative with probability ``n_dropped / 2**15``."""
     lanes = random_lanes(weights.shape)
-    # 15 bits, from -2**14 to 2**14 - 1; the lowest ``n_dropped`` stay negative.
+    # 15 bits, from -2**14 to 2**14 - 1; the lowest ``n_dropped`` values become negative.
     lanes.bitwise_right_shift_(1).add_(2**14 - n_dropped)
-    # A 16-bit number has its sign bit where a lane has.
+    # A 16-bit number and a lane share the sign bit.
     if weights.element_size() == 2:
         return lanes.view(weights.dtype)
     return lanes
@@ -478,23 +478,23 @@ def attend_blockwise(
 
     Keys and values are ``[B, H, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
 
-    Under ``is_causal`` the last query sees every key, each earlier one a key less; ``mask`` ``[B,
-    1, T, S]`` must then agree; one row serves all queries. Attention weights are dropped with
-    probability ``p_dropout``, rounded to a multiple of 2**-15.
+    With ``is_causal`` the last query sees every key, and each earlier query one key less, with
+    which ``mask`` ``[B, 1, T, S]`` must agree; a mask of a single row applies to all queries.
+    Attention weights are dropped with probability ``p_dropout``, rounded to a multiple of 2**-15.
 
     Differentiable once, with respect to queries, keys, values and bias.
     """
     shape, n_keys = q.shape, k.shape[2]
     _, n_heads, n_queries, _ = shape
-    # The bias that hides keys: 0 or minus infinity.
+    # Bias that hides keys: 0 or minus infinity.
     hidden: Tensor | None = None
     if mask is not None:
         hidden = torch.zeros(mask.shape, dtype=q.dtype)  # [B, 1, T or 1, S]
         hidden.masked_fill_(~mask, float("-inf"))
     elif is_causal:
         hidden = _triangle(n_queries, n_keys, q.dtype)  # [T, S]
-    # Sequence by sequence, so that scores stay in the cache, where there are enough for all
-    # threads, and products on strided rows, which bfloat16 copies first.
+    # If a sequence has enough scores for all threads, sequences are computed in turn, so that
+    # scores stay in the CPU cache; in bfloat16 products of strided rows would be copied first.
     has_many = n_heads * n_queries * n_keys >= GRAIN * torch.get_num_threads()
     is_wide = q.dtype in (torch.float32, torch.float64)
     is_by_sequence = is_wide and has_many and _has_rows(q) and _has_rows(k)
@@ -512,13 +512,13 @@ def attend_blockwise(
 
 
 def _has_rows(x: Tensor) -> bool:
-    """Check whether a token's features are contiguous and do not overlap other tokens'."""
+    """Check whether a token's features are contiguous, without overlap with other tokens."""
     width = x.shape[3]
     return x.stride(3) == 1 and x.stride(2) >= width
 
 
 def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Copy partial views of a storage: saving them would keep all of it."""
+    """Copy tensors that are partial views of a storage, since saving them would keep all of it."""
     covered_bytes: Counter[int] = Counter()
     for x in tensors:
         covered_bytes[x.untyped_storage().data_ptr()] += x.nbytes

@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary, never holding all logits at once."""
+"""Cross-entropy over a vocabulary, in chunks, so that not all logits exist at once."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ def linear_cross_entropy(
 ) -> Float[Tensor, ""]:
     """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``.
 
-    Targets of -1 are ignored, others weighted by ``weights``; None: 1.
+    Targets of -1 are ignored, the others weighted by ``weights``, by default 1.
 
-    Works in chunks of rows and computes gradients with the loss, so that only a chunk of logits
-    exists at a time. Under autocast matrix products are in its dtype; softmax and sums at least in
-    float32. Differentiable once, with respect to all but the targets.
+    Rows are computed in chunks, with gradients together with the loss, so that only a chunk of
+    logits exists at a time. Under autocast matrix products are in its dtype, softmax and sums at
+    least in float32. Differentiable once, with respect to all but the targets.
     """
     if not torch.is_grad_enabled():
         nats = nats_of_targets(hidden, matrix, bias, targets)
@@ -48,9 +48,9 @@ def nats_of_targets(
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
 ) -> Nats:
-    """Compute ``linear_cross_entropy`` without gradients: nats per target and their sum.
+    """Compute ``linear_cross_entropy`` without gradients: nats of each target, and their sum.
 
-    At least in float32. Only a chunk of logits exists at a time.
+    They are at least in float32. Only a chunk of logits exists at a time.
     """
     dtype = _wide(hidden.dtype)
     total = torch.zeros((), dtype=dtype, device=hidden.device)
@@ -63,7 +63,7 @@ def nats_of_targets(
 
 
 class Smoothing(NamedTuple):
-    """Weights of a row's trained loss with label smoothing and z-loss.
+    """Weights of the terms of a row's training loss, with label smoothing and z-loss.
 
     ``target * nll + each * sum over the vocabulary of -log p + z * (log Z)^2``, where Z is the sum
     of ``exp(logit)`` over the vocabulary. The weights sum to 1: ``target + V * each``.
@@ -73,11 +73,11 @@ class Smoothing(NamedTuple):
     """
 
     target: float
-    """The weight of the target, in addition to its weight as one of all tokens."""
+    """Weight of the target, in addition to its weight as one of all tokens."""
     each: float
-    """The weight of every token of the vocabulary."""
+    """Weight of every token of the vocabulary."""
     z: float = 0.0
-    """The weight of the square of the log of the partition function."""
+    """Weight of the squared log partition function."""
 
 
 NO_SMOOTHING = Smoothing(1.0, 0.0)
@@ -92,9 +92,9 @@ def smoothed_cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Sum the targets' smoothed loss, z-loss included, and, without gradients, their nats.
 
-    As ``linear_cross_entropy``, but gradients are always computed: without them use
-    ``nats_of_targets``. Smoothing costs no pass over the logits: their sum is a product with the
-    sum of the matrix's rows, whose gradient has rank one.
+    It works like ``linear_cross_entropy``, but always computes gradients; without gradients use
+    ``nats_of_targets``. Smoothing needs no extra pass over the logits: their sum is a product with
+    the sum of the matrix's rows, whose gradient has rank one.
     """
     losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, matrix, bias, targets, smoothing, None
@@ -115,8 +115,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         is_counted = (targets >= 0)[:, None]
         if weights is not None:
-            assert smoothing == NO_SMOOTHING, "what is smoothed counts once"
-            # Targets are scaled by their weights, not by 0 or 1.
+            assert smoothing == NO_SMOOTHING, "smoothed losses cannot be weighted"
+            # Targets are scaled by their weights instead of by 0 or 1.
             is_counted = is_counted * weights[:, None].to(hidden.dtype)
         grad_hidden = torch.empty_like(hidden)
         grad_matrix: Tensor | None = None
@@ -138,7 +138,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 errors = narrow.copy_(errors)
             grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
             part = errors.t() @ (rows * is_counted[chunk])
-            # As large as the matrix: a saved pass is noticeable.
+            # The gradient is as large as the matrix, so that a saved pass is noticeable.
             if grad_matrix is None:
                 grad_matrix = part.to(matrix.dtype)
             else:
@@ -146,7 +146,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if grad_matrix is None:
             grad_matrix = torch.zeros_like(matrix)
         loss = total
-        # The loss may be the same tensor as the returned sum of nats.
+        # The loss may be the same tensor as the sum of nats, which is returned too.
         all_nats = total.clone()
         if smoothing.each:
             # The sum of all logits is a product with the sum of the matrix's rows.
@@ -180,10 +180,10 @@ _Chunk = tuple[slice, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-    """Yield the rows in chunks, in the same memory, with their logits.
+    """Yield the rows in chunks with their logits; all chunks use the same memory.
 
-    A chunk has its indices; its hidden states and the matrix, as multiplied; its logits; and room
-    for them in the type of the product, where that is not the logits' own.
+    A chunk has its indices, its hidden states and the matrix in the dtype of the product, its
+    logits, and a buffer for them in the dtype of the product, if the logits have another.
 
     Allocating a chunk can cost more than computing it: see sublayer/system/machine.py.
     """
@@ -216,15 +216,15 @@ def _cross_entropy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute each row's nats and log partition function, 0 where ignored.
 
-    Also returns the gradient of the logits, in place of them, without the constant that smoothing
-    subtracts: softmax times ``1 + 2 z log Z``, less the target's weight at the target.
+    Also returns the gradient of the logits, in their memory and without the constant that smoothing
+    subtracts: softmax times ``1 + 2 z log Z``, minus the target's weight at the target.
     """
     chosen = targets.clamp_min(0)[:, None]
     largest = logits.amax(-1)
     at_target = logits.gather(1, chosen)[:, 0]
     shares = torch.softmax(logits, -1, out=logits)
-    # The largest share is 1 / sum(exp(logit - largest logit)): the log of the partition function
-    # without an exp.
+    # The largest probability is 1 / sum(exp(logit - largest logit)), which gives the log partition
+    # function without another exp.
     log_partition = largest - shares.amax(-1).log()
     if smoothing.z:
         shares.mul_((1.0 + 2.0 * smoothing.z * log_partition)[:, None])

@@ -1,4 +1,4 @@
-"""Element-wise kernels: activations and dropout, and the choice of ours or PyTorch's."""
+"""Element-wise kernels: activations and dropout, and the choice between ours and PyTorch's."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from sublayer.model.kernels.sizes import GELU_PART, SWISH_PART
 
 
 def is_eager_cpu(x: Tensor) -> bool:
-    """Check whether to use our kernels: on a CPU, not under the compiler.
+    """Check whether to use our kernels, which is on a CPU and not under the compiler.
 
     Elsewhere PyTorch's kernels are faster.
     """
@@ -21,9 +21,9 @@ def is_eager_cpu(x: Tensor) -> bool:
 
 
 def constants(values: Sequence[float], dtype: torch.dtype, beside: Tensor) -> Tensor:
-    """Return a vector of numbers on a tensor's device, without synchronisation.
+    """Return a vector of numbers on a tensor's device, without synchronization.
 
-    A copy to a GPU would synchronise: numbers are filled in there.
+    The numbers are filled in on a GPU, since a copy to it would synchronize.
     """
     if is_eager_cpu(beside):
         return torch.tensor(values, dtype=dtype)
@@ -34,8 +34,8 @@ def constants(values: Sequence[float], dtype: torch.dtype, beside: Tensor) -> Te
 def swish(x: Tensor, beta: Tensor | float) -> Tensor:
     """Compute ``x * sigmoid(beta x)``, at least in float32; ``beta`` may have a gradient.
 
-    The result has the dtype of ``x``. Differentiable once. Departure under the compiler: the plain
-    expression, in its operands' dtypes.
+    The result has the dtype of ``x``. Differentiable once. Under the compiler it is the plain
+    expression in its operands' dtypes.
     """
     if torch.compiler.is_compiling():
         return x * torch.sigmoid(beta * x)
@@ -46,7 +46,7 @@ def swish(x: Tensor, beta: Tensor | float) -> Tensor:
 
 
 class _Swish(torch.autograd.Function):
-    """Differentiated by hand: autograd would also save the product and the gate."""
+    """Swish differentiated by hand, since autograd would also save the product and the gate."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, beta: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class _Swish(torch.autograd.Function):
             # d/dbeta = x * (x s (1 - s)), d/dx = s + beta * (x s (1 - s)).
             shared = (1 - gate).mul_(gate).mul_(wide)
             if needs_grad_beta:
-                # In one expression: a name would keep another tensor until the end of the
+                # One expression, since a name would keep another tensor until the end of the
                 # iteration.
                 grad_beta += (shared * wide).mul_(part_grad).sum()
             slope = gate.addcmul_(shared, beta.to(shared.dtype))
@@ -80,7 +80,7 @@ class _Swish(torch.autograd.Function):
 
 
 def _gate(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``x`` and ``sigmoid(beta x)``, in float32 at least."""
+    """Return ``x`` and ``sigmoid(beta x)``, at least in float32."""
     wide = x.to(_wide(x.dtype))
     return wide, (wide * beta.to(wide.dtype)).sigmoid_()
 
@@ -90,33 +90,33 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split tensors of one shape by rows, so that temporaries are small."""
+    """Split tensors of the same shape by rows, so that temporaries are small."""
     width = max(1, tensors[0].shape[-1])
     n_rows = max(1, SWISH_PART // width)
-    # As matrices [N, F]; a tensor without rows is one.
+    # As matrices [N, F]; a tensor without rows is a single row.
     matrices = [x[None] if x.dim() < 2 else x.flatten(0, -2) for x in tensors]
     yield from zip(*(torch.split(matrix, n_rows) for matrix in matrices), strict=True)
 
 
 Activation = Callable[[Tensor], Tensor]
 
-# gelu(x) = x * sigmoid(LINEAR * x + CUBIC * x**3), which is the tanh form: (1 + tanh(u)) / 2 =
+# gelu(x) = x * sigmoid(LINEAR * x + CUBIC * x**3) is the tanh form, since (1 + tanh(u)) / 2 =
 # sigmoid(2 u).
 LINEAR = 2 * math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
-# Sizes from which four simple passes are not slower than the native kernel with its slow tanh, with
-# and without avx512: benchmarks/kernel_choices.py.
+# Sizes from which four simple passes are no slower than the native kernel with its slow tanh, with
+# and without AVX-512 (benchmarks/kernel_choices.py).
 _MANY = 1 << 13
 
 
 FUNCTIONS: dict[str, Activation] = {
     "relu": F.relu,
-    "swish": F.silu,  # a slope of 1
+    "swish": F.silu,  # swish with slope 1
     "sigmoid": F.sigmoid,
     "identity": lambda x: x,
 }
-"""The function of each activation, but for GELU's two forms and swish of another slope than 1."""
+"""Function of each activation, except the two forms of GELU and swish with another slope than 1."""
 
 
 def tanh_gelu(x: Tensor) -> Tensor:
@@ -135,9 +135,9 @@ def tanh_gelu(x: Tensor) -> Tensor:
 
 
 class _TanhGelu(torch.autograd.Function):
-    """Compute value and slope together; save the slope instead of the input.
+    """GELU that computes value and slope together, and saves the slope instead of the input.
 
-    Half the time of the native forward and backward.
+    It takes half the time of the native forward and backward.
     """
 
     @staticmethod
@@ -171,7 +171,7 @@ class _TanhGelu(torch.autograd.Function):
 def _value_and_slope(x: Tensor, value: Tensor, slope: Tensor, work: Tensor) -> None:
     """Write ``value`` and ``slope``; ``work`` has room for two arrays.
 
-    Seven passes; time is proportional to their number.
+    There are seven passes, and the time is proportional to their number.
     """
     gate, rise = work[:, : x.numel()]
     linear = torch.tensor(LINEAR, dtype=x.dtype)
@@ -184,10 +184,10 @@ def _value_and_slope(x: Tensor, value: Tensor, slope: Tensor, work: Tensor) -> N
 
 
 LANES = 1 << 16
-"""Values of a 16-bit lane."""
+"""Number of values of a 16-bit lane."""
 
-# SplitMix64 (Steele et al. 2014, sec. 4, with variant 13 of Stafford's mixer), constants as signed
-# numbers.
+# SplitMix64 (Steele et al. 2014, sec. 4, with variant 13 of Stafford's mixer), its constants as
+# signed integers.
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _ROUNDS = (
     (30, 0xBF58476D1CE4E5B9 - 2**64),
@@ -200,8 +200,8 @@ _ROUNDS = (
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Zero elements with probability ``p`` in training, and scale the others to keep the mean.
 
-    Draws from PyTorch's global generator. On a CPU ``p`` is rounded to a multiple of 2**-16 below
-    1. Outside training, or with ``p`` 0, ``x`` is returned and nothing drawn.
+    Draws are from PyTorch's global generator. On a CPU ``p`` is rounded to a multiple of 2**-16
+    below 1. Outside training, or if ``p`` is 0, ``x`` is returned and nothing is drawn.
     """
     if not training or p == 0.0:
         return x
@@ -214,7 +214,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bool) -> Tensor:
     """Compute ``x + step * dropout(branch)`` in the dtype of ``x``, the wider one.
 
-    Draws as ``dropout`` does. On a CPU step size and dropout's scale are fused, which saves a pass.
+    Draws are as in ``dropout``. On a CPU the step size and the scale of dropout are fused, which
+    saves a pass.
     """
     if not training or p == 0.0:
         return torch.add(x, branch, alpha=step)
@@ -227,23 +228,23 @@ def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bo
 def random_lanes(shape: torch.Size) -> Tensor:
     """Draw uniform int16 integers, from a key drawn from PyTorch's global generator.
 
-    Four integers are the 64 bits of SplitMix64 of the key and a counter. The generator's draws are
-    a little slower on one thread, and do not parallelise; these do, independently of the number of
-    threads.
+    Four integers are the 64 bits of SplitMix64 of the key and a counter. Draws of the generator are
+    a little slower on one thread, and do not parallelize; these do, with the same results for any
+    number of threads.
     """
     n = math.prod(shape)
-    # Without bounds random_ leaves the top bit 0.
+    # Without bounds random_ would leave the top bit 0.
     key = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
     draws = _counters(n // 4 + 1) + key
     shifted = torch.empty_like(draws)
     for shift, factor in _ROUNDS:
-        # Signed shifts extend the sign; the mask removes it.
+        # Signed shifts extend the sign, which the mask removes.
         low_bits = (1 << (64 - shift)) - 1
         torch.bitwise_right_shift(draws, shift, out=shifted).bitwise_and_(low_bits)
         draws.bitwise_xor_(shifted)
         if factor != 1:
             draws.mul_(factor)
-    lanes = draws.view(torch.int16)  # four per draw, up to three surplus
+    lanes = draws.view(torch.int16)  # four per draw, up to three of them surplus
     return lanes[:n].view(shape)
 
 
@@ -257,7 +258,7 @@ def _keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
 
     The mask is uint8, which multiplies faster than bool.
     """
-    n_dropped = min(round(p * LANES), LANES - 1)  # values of a lane
+    n_dropped = min(round(p * LANES), LANES - 1)  # number of values that drop an element
     threshold = n_dropped - LANES // 2  # lanes are signed
     is_kept = random_lanes(shape) >= threshold
     scale = LANES / (LANES - n_dropped)

@@ -1,48 +1,51 @@
-"""Block sizes of our kernels, for the kernels and the memory estimate."""
+"""Block sizes of our kernels, which the memory estimate uses as well."""
 
 GELU_PART = 1 << 17
-"""Elements of the tanh GELU for each thread at a time.
+"""Number of elements of the tanh GELU that a thread computes at a time.
 
-From 2**16 to 2**18 a step takes as long, with and without avx512; the whole leaves every cache, and
-with fewer the calls begin to show.
+From 2**16 to 2**18 the time of a step is the same, with and without AVX-512. The full tensor does
+not fit into any cache, and with fewer elements the overhead of calls becomes noticeable.
 """
 
 BLOCK_ROWS = 128
-"""Query rows that attention takes at a time.
+"""Number of query rows that attention computes at a time.
 
-Measured with bf16 and float32 at 256 and 512 tokens: blocks of 64 and of all rows are both slower.
+Blocks of 64 rows and of all rows are both slower, measured with bf16 and float32 at 256 and 512
+tokens.
 """
 
 GRAIN = 1 << 16
-"""Scores of a sequence for each thread from which attention takes it alone.
+"""Number of scores per thread from which attention computes sequences separately.
 
-Of fewer, the many small operations show, most where threads wait for each other beside other
-programs.
+With fewer, the overhead of many small operations is noticeable, most of all where threads wait for
+each other because other programs run.
 """
 
 NARROW_HEAD = 32
-"""Features of a head up to which PyTorch's fused attention is the faster one on a CPU in float32.
+"""Width of a head up to which PyTorch's fused attention is faster on a CPU in float32.
 
-Wider heads are faster by products of their own; benchmarks/kernel_choices.py.
+Wider heads are faster with separate products (benchmarks/kernel_choices.py).
 """
 
 CPU_CHUNK_LOGITS = 1 << 22
-"""Logits that the cross-entropy holds at a time.
+"""Number of logits that the cross-entropy holds at a time.
 
-Fewer make the matrix products slower, more only cost memory.
+Fewer slow down the matrix products, and more only take memory.
 """
 
 GPU_CHUNK_LOGITS = 1 << 27
-"""The same on a GPU."""
+"""Number of logits that the cross-entropy holds at a time on a GPU."""
 
 SWISH_PART = 1 << 20
-"""Elements that a swish of another slope than 1 takes at a time, to make little beside them."""
+"""Number of elements that a swish of a slope other than 1 computes at a time, to limit temporaries.
+"""
 
 CPU_UPDATE_PART = 1 << 18
-"""Numbers of parameters of one shape that Adafactor updates together; a larger one goes alone.
+"""Number of elements, of parameters of one shape, that Adafactor updates together.
 
-Fewer are as fast, and from four times as many on they leave the cache.
+A larger parameter is updated alone. Fewer elements are as fast, and four times as many do not fit
+into the cache.
 """
 
 GPU_UPDATE_PART = 1 << 24
-"""The same on a GPU, where fewer cost launches."""
+"""Number of elements that Adafactor updates together on a GPU, where fewer cost kernel launches."""
