@@ -1,7 +1,4 @@
-"""Architecture diagrams of recipes, as SVG and as text.
-
-A figure has its input at the foot and its losses on top.
-"""
+"""Architecture diagrams of recipes, as SVG and as text, from the input up to the losses."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -32,7 +29,7 @@ from sublayer.plot import palette
 from sublayer.values import show
 
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]
-"""Kind of a box; sets its colour."""
+"""Kind of a box, which sets its colour."""
 
 _NORMS = {"layer": "LayerNorm", "rms": "RMSNorm"}
 _SEGMENTS = {"both": "segment A or B", "second": "segment B, or none"}
@@ -58,16 +55,16 @@ class Residual:
     is_pre_norm: bool
     step: float
     reads_memory: bool
-    """True if its keys and values are an encoder's states."""
+    """Whether its keys and values are an encoder's states."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The repeated block, its parts from first to last."""
+    """Repeated block, with its parts from first to last."""
 
     parts: tuple[str | Residual | FigureBox, ...]
-    """A string names a vector added to the stream, such as a position embedding; a box replaces the
-    stream, as an LSTM layer does."""
+    """Parts of the block: a string names a vector added to the stream, such as a position
+    embedding; a box replaces the stream, like an LSTM layer."""
     n_layers: int
     notes: tuple[str, ...] = ()
     """Weights shared by its layers."""
@@ -94,22 +91,22 @@ class FigureColumn:
     heads: tuple[tuple[FigureBox, ...], ...] = ()
     """Parallel chains of boxes, each from the stack to its loss."""
     feeds_memory: bool = False
-    """True if the next column's blocks attend to its output."""
+    """Whether the blocks of the next column attend to its output."""
 
 
 @dataclass(frozen=True)
 class RecipeFigure:
-    """The architecture of a recipe."""
+    """Architecture of a recipe."""
 
     name: str
     title: str
     sizes: str
-    """Its widths, heads and layers, in a line."""
+    """Widths, heads and layers, in a line."""
     columns: tuple[FigureColumn, ...]
 
 
 class Drawer(ABC):
-    """Draws a column from its foot, part by part."""
+    """Drawer of a column, from its foot, part by part."""
 
     def column(self, column: FigureColumn) -> None:
         """Draw a column except its heads."""
@@ -232,8 +229,8 @@ def _embeddings(
 ) -> tuple[FigureBox | str, ...]:
     """Return the parts between tokens and the first block.
 
-    ``is_shared``: two stacks share one embedding matrix. The first block's positions are drawn here
-    if only the sum of embeddings could lie between.
+    ``is_shared`` says that two stacks share one embedding matrix. The first block's positions are
+    drawn here, unless more than the sum of embeddings may precede the block.
     """
     notes = [f"{vocabulary} × {model.d_embed:,}"]
     if model.embedding_scale == "sqrt":
@@ -497,7 +494,7 @@ def _file_head(width: float, height: float, figure: RecipeFigure) -> str:
 
 
 class _Drawing:
-    """The elements of a diagram, in layers from back to front."""
+    """Elements of a diagram, in layers from back to front."""
 
     def __init__(self) -> None:
         self.width = 0.0
@@ -587,14 +584,14 @@ def _draw(figure: RecipeFigure) -> _Drawing:
 
 
 class _Pen(Drawer):
-    """Draws a column from its foot."""
+    """Drawer of a column as SVG."""
 
     def __init__(self, drawing: _Drawing, centre: float, *, is_labelled_right: bool) -> None:
         self.drawing = drawing
         self.centre = centre
         self.height = 0.0
         self.readers: list[float] = []
-        """Heights where an encoder's states are read."""
+        """Heights at which an encoder's states are read."""
         self._is_labelled_right = is_labelled_right
 
     def whole(self, column: FigureColumn) -> None:
@@ -724,7 +721,7 @@ def draw_text(figure: RecipeFigure) -> str:
 
 
 class _Column(Drawer):
-    """Writes a column line by line, from its foot."""
+    """Drawer of a column as text, line by line."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -107,9 +107,9 @@ def nearest_hint(word: str, choices: Iterable[str]) -> str:
 
 
 def extra_module(name: str, what: str, extra: str = "data") -> Any:
-    """Import an optional library; raise DataError where it is missing.
+    """Import an optional library; raise DataError if it is missing.
 
-    ``what`` needs it; ``extra`` installs it.
+    ``what`` names its use in the error, ``extra`` the extra that installs it.
     """
     try:
         return import_module(name)

@@ -15,12 +15,12 @@ _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def format_plain(value: float | None, decimals: int) -> str:
-    """Write a number with so many decimals; a dash for None."""
+    """Write a number with ``decimals`` decimals; a dash for None."""
     return DASH if value is None else f"{value:.{decimals}f}"
 
 
 def plus_minus(value: str, spread: str) -> str:
-    """Write a value with its spread, without a line break between."""
+    """Write a value with its spread, without a line break between them."""
     return f"{value}{NO_BREAK}±{NO_BREAK}{spread}"
 
 
@@ -35,20 +35,20 @@ def interval_ends(interval: Sequence[float], decimals: int) -> tuple[str, str]:
     """Format the ends of an interval of differences, with their signs."""
     low, high = interval
     begin, end = f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
-    if begin.startswith("-") and high < 0:  # it excludes 0, if by less than is shown
+    if begin.startswith("-") and high < 0:  # 0 is excluded, even by less than the shown decimals
         end = f"-{end[1:]}"
     return begin, end
 
 
 def format_interval(low: float | None, high: float | None, decimals: int) -> str:
-    """Write an interval of differences; a dash where either end is None."""
+    """Write an interval of differences; a dash if either end is None."""
     if low is None or high is None:
         return DASH
     return " to ".join(interval_ends((low, high), decimals)).replace("-", MINUS)
 
 
 def format_p(p: float | None) -> str:
-    """Write a p value with two digits, or as beyond 0.0001 or 0.99; a dash for None."""
+    """Write a p value with two digits, or as below 0.0001 or above 0.99; a dash for None."""
     if p is None:
         return DASH
     if p < 0.0001:
@@ -65,14 +65,14 @@ def p_in_words(p: float) -> str:
 def format_quantity(value: float | None, unit: str = "") -> str:
     """Write a large number with three digits and a prefix; a dash for None.
 
-    Whole numbers below 1000 stay as they are. ``unit`` follows the prefix, which is binary for
-    bytes, ``B``, and else decimal.
+    Integers below 1000 are written in full. ``unit`` follows the prefix, which is binary for bytes,
+    ``B``, and otherwise decimal.
     """
     if value is None:
         return DASH
     power, base = 0, 1024 if unit == "B" else 1000
     if value:
-        # The margin keeps 1000 from becoming 1000 of the smaller prefix by rounding.
+        # The margin prevents rounding to 1000 of a smaller prefix.
         thousands = math.floor(math.log(abs(value), base) + 1e-9)
         power = min(len(_PREFIXES) - 1, max(0, thousands))
     scaled = value / base**power
@@ -93,7 +93,7 @@ def format_quantity(value: float | None, unit: str = "") -> str:
 def format_duration(seconds: float | None) -> str:
     """Write a duration in seconds below two minutes, in minutes below two hours, else in hours.
 
-    A dash for None.
+    None is written as a dash.
     """
     if seconds is None:
         return DASH
@@ -119,12 +119,12 @@ def format_share(share: float | None) -> str:
 
 
 def format_factor(factor: float) -> str:
-    """Write a ratio: with a decimal below ten."""
+    """Write a ratio, with one decimal below ten."""
     return f"{factor:.1f}" if factor < 9.95 else f"{factor:,.0f}"
 
 
 def format_excess(share: float) -> str:
-    """Write a relative difference without sign, in whole percent from ten on."""
+    """Write a relative difference without its sign, in whole percent from ten on."""
     percent = 100 * abs(share)
     # 99.97 % less is not 100 % less.
     if 99.0 < percent < 100.0:

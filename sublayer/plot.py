@@ -1,4 +1,4 @@
-"""Draw plots as SVG, in the colours of a page or of a file; equal data give equal bytes."""
+"""Plots as SVG, in the colours of a page or of a file; equal data give equal bytes."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 N_COLOURS = 7
 
-# Placeholders: matplotlib wants colours, a page wants variables that differ between light and dark.
+# Placeholders: matplotlib needs colours, but a page needs variables that differ by light and dark.
 INK, MUTED, RULE = "#010101", "#020202", "#030303"
 _VARIABLES = {INK: "ink", MUTED: "muted", RULE: "rule"} | {
     f"#0400{index:02x}": f"series-{index}" for index in range(N_COLOURS + 1)
@@ -39,11 +39,11 @@ _STYLE: dict[Any, Any] = {
 
 _PANELS_WIDTH, _ENTRY_HEIGHT = 7.2, 0.22  # inches of 72 units; an entry is a line of the legend
 _LONGEST_ENTRY = 72
-"""Characters of a name in a legend; a longer one keeps its end, which tells runs apart."""
+"""Maximum length of a name in a legend; a longer name keeps its end, which distinguishes runs."""
 Fill = Callable[[Sequence[Any]], Mapping[str, Any]]
 """Function that fills the axes of panels, and returns matplotlib's lines by their names."""
 Draw = Callable[[Any], None]
-"""Function that puts axes and lines on a matplotlib figure, in the placeholders of colours."""
+"""Function that puts axes and lines on a matplotlib figure, in placeholder colours."""
 
 
 @dataclass(frozen=True)
@@ -51,37 +51,37 @@ class Look:
     """Look of one of several series: a colour of the palette, dashed when colours repeat."""
 
     colour: int
-    """0, the ink, or one of the seven from 1 on."""
+    """Number of the colour: 0 is the ink, 1 to 7 are the colours of the palette."""
     is_dashed: bool
 
     @property
     def placeholder(self) -> str:
-        """Return the colour that becomes the palette's."""
+        """Return the placeholder of the palette's colour."""
         return f"#0400{self.colour:02x}"
 
     @property
     def line(self) -> str:
-        """Return matplotlib's name of the style of its lines."""
+        """Return matplotlib's name of the line style."""
         return "--" if self.is_dashed else "-"
 
 
 def look(index: int) -> Look:
-    """Return the look of series ``index``: 0 is the ink, then seven colours, solid, then dashed."""
+    """Return the look of series ``index``: the ink, then seven colours, solid and then dashed."""
     if index == 0:
         return Look(0, is_dashed=False)
     return Look(1 + (index - 1) % N_COLOURS, is_dashed=index > N_COLOURS)
 
 
 def palette() -> str:
-    """Return the CSS that sets the variables of a page's colours and fonts, light and dark."""
+    """Return the CSS with the variables of colours and fonts of a page, light and dark."""
     return (Path(__file__).parent / "palette.css").read_text(encoding="utf-8")
 
 
 def page_svg(draw: Draw, inches: tuple[float, float], title: str, key: str) -> str:
-    """Draw a plot for a page that has the palette; ``key`` tells the plots of one page apart.
+    """Draw a plot for a page that has the palette; ``key`` must differ between plots of a page.
 
-    ``inches`` are width and height, of 72 units each. ``title`` is what screen readers say; it is
-    not escaped.
+    ``inches`` are width and height, of 72 units each. ``title`` is for screen readers, and is not
+    escaped.
     """
     drawn = _drawn(draw, inches, key)
     svg = _plain(drawn)
@@ -98,11 +98,11 @@ def page_svg(draw: Draw, inches: tuple[float, float], title: str, key: str) -> s
 
 
 def file_svg(draw: Draw, inches: tuple[float, float], title: str) -> str:
-    """Draw a plot as a file of its own, in the light colours of the palette, on paper.
+    """Draw a plot as a separate file, in the light colours of the palette, on paper.
 
     ``inches`` are width and height, of 72 units each. ``title`` is not escaped.
     """
-    # Changes for a dark page stand behind the colours for a light one.
+    # Changes for a dark page follow the colours for a light page.
     light, _, _ = palette().partition("@media")
     values = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
     font = values["sans"].replace('"', "'")
@@ -117,9 +117,9 @@ def file_svg(draw: Draw, inches: tuple[float, float], title: str) -> str:
 
 
 def panels_svg(fill: Fill, n_panels: int, height: float, title: str, *, is_shared: bool) -> str:
-    """Draw panels side by side, below a legend, as a file of its own.
+    """Draw panels side by side, below a legend, as a separate file.
 
-    ``height`` is that of the panels, in inches; ``is_shared``: they have one vertical axis.
+    ``height`` is that of the panels, in inches; with ``is_shared`` they share the vertical axis.
     """
 
     def draw(figure: Any) -> None:
@@ -131,8 +131,8 @@ def panels_svg(fill: Fill, n_panels: int, height: float, title: str, *, is_share
         numbers = list(map(str, range(len(lines))))
         legend = figure.legend(list(lines.values()), numbers, loc="outside upper left")
         for text, name in zip(legend.get_texts(), lines, strict=True):
-            # As labels, names that begin with an underscore would be left out, and a $ would begin
-            # a formula.
+            # Not set as labels, since names that begin with an underscore would be left out, and a
+            # $ would begin a formula.
             text.set_parse_math(False)
             text.set_text(name if len(name) <= _LONGEST_ENTRY else f"…{name[1 - _LONGEST_ENTRY :]}")
 
@@ -151,7 +151,7 @@ def _drawn(draw: Draw, inches: tuple[float, float], key: str) -> str:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE | {"svg.hashsalt": key}), warnings.catch_warnings():
-        # Text is drawn in the fonts of who looks at it; a font here only measures it.
+        # Text is drawn in the fonts of the viewer; the font here only measures it.
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")
         figure = Figure(figsize=inches, layout="constrained")
         draw(figure)

@@ -1,4 +1,4 @@
-"""Tables: for a terminal, in Markdown, in LaTeX, as CSV."""
+"""Tables for a terminal, in Markdown, in LaTeX and as CSV."""
 
 import csv
 import io
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 _WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
-"""Cells break at bars, too, as in ``case:lc|eff:no``."""
+"""Words of a cell, which may also be broken at bars, as in ``case:lc|eff:no``."""
 _HEADING_WORD = re.compile(r" *(?:[^ /]+/(?=[^ ]{2})|[^ ]+)")
-"""Headings break at slashes, too, as in ``FLOPs/token``."""
+"""Words of a heading, which may also be broken at slashes, as in ``FLOPs/token``."""
 _GAP = 2
 _MOST_HEADING_LINES = 3
-"""Most lines of a heading; beyond these, cells are broken instead."""
+"""Maximum number of lines of a heading, beyond which cells are broken instead."""
 _FEWEST_DIVIDED = 2
-"""Columns of each part of a divided table, at least: the first and another."""
+"""Minimum number of columns of each part of a divided table: the first and another."""
 Column = Sequence[str]
-"""A heading and the cells below it."""
+"""Heading and the cells below it."""
 
 
 def table(
@@ -29,11 +29,11 @@ def table(
 ) -> str:
     """Format rows in columns as wide as their widest cell, so that lines can be searched and cut.
 
-    ``right`` lists the right-aligned columns, from 0: the numbers. The result has two lines of
-    headings and a line per row, without a final line break. To fit ``width``, headings are broken
-    at blanks, then cells; then the table is split by columns into several, one below the other,
-    each with the first column. Raises ValueError for a row whose number of cells differs from the
-    headings'.
+    ``right`` lists the right-aligned columns, from 0: the numbers. The result has the
+    headings, a rule and a line per row, without a final line break. To fit ``width``, headings are
+    broken at blanks, then cells; then the table is split by columns into several tables, each with
+    the first column. Raises ValueError for a row whose number of cells differs from that of the
+    headings.
     """
     columns = list(zip(headings, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -94,7 +94,7 @@ def _broken(cell: str, width: int, words: re.Pattern[str]) -> list[str]:
 def _with_broken_headings(
     columns: Sequence[Column], widths: Sequence[int], width: int
 ) -> list[int]:
-    """Break headings while they are too wide, the one that saves most first."""
+    """Break headings as long as the table is too wide, the one that saves most first."""
     narrowed = list(widths)
     while _total(narrowed) > width:
         saved = []
@@ -127,7 +127,7 @@ def _with_broken_cells(
 
 
 def _filled(column: Column, width: int) -> int:
-    """Return the width of a column broken into lines; at width 0, of its longest word."""
+    """Return the width of a column broken into lines; at width 0, the width of its longest word."""
     return max((len(line) for lines in _broken_cells(column, width) for line in lines), default=0)
 
 
@@ -147,16 +147,16 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table for people: for terminal, Markdown, LaTeX and HTML."""
+    """Table to display on a terminal, in Markdown, LaTeX and HTML."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     """Cells; a second line is a remark on the first."""
     caption: str = ""
     legend: Sequence[str] = ()
-    """Lines below it, without full stops."""
+    """Lines below the table, without full stops."""
     texts: Collection[int] = (0,)
-    """Text columns, from 0; number columns are right-aligned."""
+    """Columns of text, from 0; columns of numbers are right-aligned."""
 
     @property
     def flat(self) -> list[list[str]]:
@@ -167,19 +167,19 @@ class Sheet:
         ]
 
     def fitted(self, width: int | None = None) -> str:
-        """Format it for a terminal of ``width`` columns."""
+        """Format the table for a terminal of ``width`` columns."""
         headings, *rows = self.flat
         right = set(range(len(headings))).difference(self.texts)
         return table(headings, rows, right=right, width=width)
 
     def as_markdown(self) -> str:
-        """Format it in Markdown below its caption, all columns but the first right-aligned."""
+        """Format the table in Markdown below its caption, columns after the first right-aligned."""
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.flat]
         rows.insert(1, ["---", *["---:"] * (len(self.headings) - 1)])
         return "\n".join([self.caption, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
     def as_latex(self) -> str:
-        """Format it in LaTeX, as a float with a caption; needs the package booktabs."""
+        """Format the table in LaTeX, as a float with a caption; it needs the package booktabs."""
         first, *others = (
             f"{' & '.join(cell.translate(_LATEX) for cell in row)} \\\\" for row in self.flat
         )
@@ -208,7 +208,7 @@ def as_papers(suffix: str, sheets: Iterable[Sheet]) -> str:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Format rows as CSV; unknown names are left out, missing cells empty."""
+    """Format rows as CSV; unknown names are left out, and missing cells are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

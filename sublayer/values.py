@@ -11,7 +11,7 @@ from typing import Any
 from sublayer.errors import DataError
 
 _AS_TEXT = ("datetime", "pandas", "uuid", "decimal", "fractions")
-"""Modules of types that a table holds as their text."""
+"""Modules of types that a table holds as text."""
 _MISSING = ("NAType", "NaTType")
 """The types of pandas' missing values, which are in no comparison equal or unequal."""
 LONGEST_VALUE = 80
@@ -22,21 +22,21 @@ _MOST_BITS, _DIGITS_PER_BIT = 1024, math.log10(2)
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is none: None, NaN of any type, or pandas' NA and NaT."""
+    """Return whether a value is missing: None, NaN of any type, or pandas' NA and NaT."""
     if isinstance(value, Real | Decimal):
         return math.isnan(value)
     return value is None or type(value).__name__ in _MISSING
 
 
 def surrogate_problem(text: str) -> str:
-    """Return the fault of a text that UTF-8 cannot write; empty for all others."""
+    """Describe the fault of a text that UTF-8 cannot encode; empty for any other text."""
     if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
         return ""
     return "contains a lone surrogate, not a valid character: correct the text, or leave it out"
 
 
 def as_cell(value: Any) -> str:
-    """Return as text a cell of a table that JSON lacks: a date, a period, an interval, a decimal.
+    """Convert a cell of a type that JSON lacks to text: a date, period, interval or decimal.
 
     Raises TypeError for bytes, sets and other objects.
     """
@@ -46,7 +46,7 @@ def as_cell(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as numbers, texts, lists and dicts: numpy's, pandas' and paths are converted.
+    """Convert values of numpy and pandas, and paths, to numbers, texts, lists and dicts.
 
     Missing values of pandas become None; any other value is returned unchanged.
     """
@@ -65,7 +65,7 @@ def plain(value: Any) -> Any:
 
 
 def as_json_values(value: Any) -> Any:
-    """Return a value as JSON holds it: paths as texts, None for numbers that are not finite."""
+    """Convert a value to JSON: paths to texts, numbers that are not finite to None."""
     if isinstance(value, Mapping):
         return {str(name): as_json_values(content) for name, content in value.items()}
     if isinstance(value, list | tuple):
@@ -78,7 +78,7 @@ def as_json_values(value: Any) -> Any:
 def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
     """Return the rows of a DataFrame, an Arrow table, a dict of columns or a list of mappings.
 
-    None for any other value. Raises DataError for columns of one name, or of other lengths.
+    None for any other value. Raises DataError for columns of equal names or of different lengths.
     """
     if isinstance(table, PathLike):
         return None
@@ -123,10 +123,10 @@ def is_frame(value: Any) -> bool:
 
 
 def given_rows(rows: Any) -> Iterable[Any]:
-    """Return rows one by one, of a table of :func:`table_rows`, a Series, an array or any iterable.
+    """Return the rows of a table of :func:`table_rows`, a Series, an array or any iterable.
 
-    A row is a text, a list, a mapping, or None for a missing value. Raises DataError for what holds
-    no rows.
+    A row is a text, a list, a mapping, or None for a missing value. Raises DataError for a value
+    without rows.
     """
     if isinstance(rows, str | bytes | PathLike):
         what = "one text" if isinstance(rows, str) else type(rows).__name__
@@ -146,9 +146,9 @@ def given_rows(rows: Any) -> Iterable[Any]:
 
 
 def given_lines(lines: Any) -> list[str]:
-    """Return texts of :func:`given_rows`, or of a table's one column; a missing one is empty.
+    """Return the texts of :func:`given_rows`, or of a table's only column; missing ones are empty.
 
-    Raises DataError, with the number of the row from 0, for a value that is no text.
+    Raises DataError, with the number of the row from 0, for a value that is not text.
     """
     texts = []
     for number, row in enumerate(given_rows(lines)):
@@ -173,7 +173,7 @@ def _row(row: Any) -> Any:
     if hasattr(row, "to_dict") and hasattr(row, "index"):  # a row of a DataFrame
         values = row.to_dict()
         return plain(values if all(isinstance(key, str) for key in values) else [*values.values()])
-    if hasattr(row, "keys") and not isinstance(row, Mapping):  # of a database
+    if hasattr(row, "keys") and not isinstance(row, Mapping):  # a row of a database
         row = dict(row)
     return None if is_missing(row) else row if isinstance(row, PathLike) else plain(row)
 

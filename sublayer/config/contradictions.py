@@ -1,4 +1,4 @@
-"""Contradictions among the settings of a recipe, each with its fields and its remedy."""
+"""Contradictions between settings of a recipe, each with its fields and its remedy."""
 
 from typing import Any
 
@@ -40,10 +40,10 @@ from sublayer.tasks.registry import TASKS
 
 
 def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) -> None:
-    """Raise ConfigError where fields of a model contradict each other, naming them.
+    """Raise ConfigError, naming the fields, where fields of a model contradict each other.
 
-    Also where the embedding matrix has fewer rows than the tokenizer's ``vocab_size``, or the model
-    fewer positions than ``context``, the training window in tokens.
+    The same holds if the embedding matrix has fewer rows than the tokenizer's ``vocab_size``, or
+    the model fewer positions than ``context``, the training window in tokens.
     """
     first, last = stacks(model)[0], stacks(model)[-1]
     is_pair = model.kind == "encoder-decoder"
@@ -141,9 +141,9 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise ConfigError where tables of a recipe contradict each other, naming the fields.
+    """Raise ConfigError, naming the fields, where tables of a recipe contradict each other.
 
-    Sizes known only from the data are checked when a run resolves them.
+    Sizes that depend on the data are checked when a run resolves them.
     """
     model, data, objective, train = recipe.model, recipe.data, recipe.objective, recipe.train
     check_model(model, vocab_size=data.vocab_size or 1, context=data.context)
@@ -214,7 +214,7 @@ def check_recipe(recipe: Recipe) -> None:
     if n_frozen > n_there:
         what = "the model"
         if recipe.init.layers is not None:
-            what = f"the start that init.layers = {recipe.init.layers} takes"
+            what = f"the model that init.layers = {recipe.init.layers} copies"
         raise ConfigError(
             f"init.freeze = {freeze} is more than the {count(n_there, 'block')} of {what}"
         )
@@ -239,9 +239,9 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def check_tables(recipe: Recipe) -> None:
-    """Raise ConfigError where fields of one table contradict each other, naming them.
+    """Raise ConfigError, naming the fields, where fields of one table contradict each other.
 
-    A run's recipe was checked as a whole when it was written; this check refuses one edited since.
+    A run's recipe was checked completely when it was written; this check finds later edits.
     """
     _check_shares(recipe)
     data, train = recipe.data, recipe.train
@@ -253,14 +253,14 @@ def check_tables(recipe: Recipe) -> None:
         )
     if n_weighted and data.windows == "shuffled":
         raise ConfigError(
-            "data.windows = shuffled contradicts the weights of data.path or data.corpus; use "
+            "data.windows = shuffled contradicts the weights of data.path or data.corpus: use "
             "random"
         )
     is_alone = data.path is not None and corpora == (INTRINSIC,) and not n_weighted
     if INTRINSIC in corpora and not is_alone:
         raise ConfigError(
-            f"data.corpus = {INTRINSIC} reads data.path, so it needs data.path, the files of SQuAD "
-            "and RACE, and is not mixed with others, nor weighted"
+            f"data.corpus = {INTRINSIC} needs data.path, the files of SQuAD and RACE, and is "
+            "neither mixed with other texts nor weighted"
         )
     if data.tokenizer == "unigram" and data.vocab_size is not None:
         check_sentinels(data.vocab_size, data.sentinels)
@@ -309,13 +309,13 @@ _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
     "translation": (_WITHOUT_END, "an end of a text and padding", "word-bpe or unigram"),
     "span": (_WITHOUT_END, "an end of a text and padding", "unigram"),
 }
-"""By objective: the tokenizers that lack special tokens, these tokens, and the alternatives."""
+"""Tokenizers that lack special tokens of an objective, these tokens, and the alternatives."""
 
 
 def _check_tokenizer(recipe: Recipe) -> None:
     kind, tokenizer = recipe.objective.kind, recipe.data.tokenizer
     tokenizers, what, others = _LACKING[kind]
-    # A start brings its tokenizer.
+    # An initial model has its own tokenizer.
     if recipe.init.run is None and tokenizer in tokenizers:
         raise ConfigError(
             f"data.tokenizer = {tokenizer} lacks {what}, which objective.kind = {kind} needs: "
@@ -324,7 +324,7 @@ def _check_tokenizer(recipe: Recipe) -> None:
 
 
 _FEWEST_PAIR_TOKENS = 5
-"""A pair's three special tokens, and a token of each text."""
+"""Minimum length of a pair: three special tokens, and a token of each text."""
 
 
 def _check_shares(recipe: Recipe) -> None:
@@ -386,7 +386,7 @@ def _check_masks(recipe: Recipe, objective: MaskedObjective) -> None:
 
 def _check_spans(recipe: Recipe, objective: SpanObjective) -> None:
     data, noise = recipe.data, objective.row
-    # This refuses a context without room for a span, too.
+    # This also raises an error for a context without room for a span.
     longest = noise.raw(objective, data.context)
     if (objective.raw_length or 0) > longest:
         raise ConfigError(
@@ -413,7 +413,7 @@ def _check_spans(recipe: Recipe, objective: SpanObjective) -> None:
             "objective.noise = spans with data.boundaries = ignore keeps them fixed: leave it out"
         )
     _check_tokenizer(recipe)
-    # A file may have some.
+    # A tokenizer file may have sentinels.
     is_trained = recipe.init.run is None and data.tokenizer in TRAINED_TOKENIZERS
     needed = noise.n_sentinels(objective, raw) if is_trained else 0
     n_there = data.sentinels if data.tokenizer == "unigram" else 0

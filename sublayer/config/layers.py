@@ -1,4 +1,4 @@
-"""Layers of settings: read from recipes, runs and command lines, merged with their origins."""
+"""Layers of settings from recipes, runs and command lines, merged with their origins."""
 
 import datetime
 import json
@@ -34,12 +34,12 @@ from sublayer.values import LONGEST_VALUE, is_frame, plain, show
 
 @dataclass(frozen=True)
 class Layer:
-    """Settings of one source: ``table.field`` (or a heading such as ``title``) to its value."""
+    """Settings of one source, by ``table.field`` or by a heading such as ``title``."""
 
     origin: str
     values: Mapping[str, Any]
     is_complete: bool = False
-    """True for the recipe of a run, which leaves nothing to layers below."""
+    """Whether the layer is the recipe of a run, which replaces all layers below."""
 
     def check_keys(self) -> None:
         """Raise ConfigError for a key that no table has: its new name, a near one, the tables."""
@@ -55,7 +55,7 @@ class Layer:
                 hint = f"`sublayer fields {table}` lists the fields of [{table}]"
             fault = f"{name} is not a field: {hint}"
             if key in RENAMED:
-                fault = f"{name} is now called {RENAMED[key]}: write that"
+                fault = f"{name} is now called {RENAMED[key]}: write the new name"
             raise ConfigError(fault + where(self.origin))
 
 
@@ -66,7 +66,7 @@ class Setting:
     value: Any
     origin: str
     restores: bool = False
-    """True where the value is a default that an earlier layer had changed."""
+    """Whether the value restores a default that an earlier layer had changed."""
 
 
 EXCLUSIVE: tuple[tuple[str, ...], ...] = (
@@ -75,7 +75,8 @@ EXCLUSIVE: tuple[tuple[str, ...], ...] = (
     ("optimizer.warmup_steps", "optimizer.warmup_share"),
     ("data.vocab_size", "data.merges"),
 )
-"""Fields of which a recipe has one; two in one layer are an error, a later layer replaces."""
+"""Groups of fields of which a recipe has only one: two in one layer are an error, while a later
+layer replaces the field of an earlier one."""
 
 _TEXTS = ("data.path", "data.corpus", "data.source_path", "data.target_path")
 
@@ -92,17 +93,17 @@ REPLACES: dict[str, tuple[str, ...]] = {
         "data.sentinels",
     ),
 }
-"""Fields of earlier layers that a field drops; in one layer they stand together.
+"""Fields of earlier layers that a field drops; within one layer they may be combined.
 
-Settings that a later layer makes idle are dropped where layers settle, with a note (``load.py``).
+Settings that a later layer makes ineffective are dropped, with a note, by ``settle`` of
+``load.py``.
 """
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
-    """Merge layers, each over those before it, without the settings that it replaces.
+    """Merge layers, each over the previous ones, without the settings that it replaces.
 
-    Raises ConfigError for a key that no table has, and for fields of one layer that exclude each
-    other.
+    Raises ConfigError for an unknown key, and for fields of one layer that exclude each other.
     """
     settings: dict[str, Setting] = {}
     for layer in layers:
@@ -114,13 +115,13 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
                     f"{' and '.join(given)} exclude each other: give one of {', '.join(group)}"
                     f"{where(layer.origin)}"
                 )
-        dropped: set[str] = set()  # whether they are set or not
+        dropped: set[str] = set()  # fields, set or not
         for group in EXCLUSIVE:
             if not layer.values.keys().isdisjoint(group):
                 dropped.update(group)
         for key, value in layer.values.items():
             dropped.update(REPLACES.get(key, ()))
-            # A tokenizer that is not trained has the size that it has.
+            # A tokenizer that is not trained has a fixed size.
             if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
                 dropped.add("data.vocab_size")
             table, _, name = key.partition(".")
@@ -146,7 +147,7 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
 
 
 def chosen_kind(table: str, settings: Mapping[str, Setting]) -> str:
-    """Return the kind that the settings choose for a table; empty where the table has no kinds.
+    """Return the kind that the settings choose for a table; empty if the table has no kinds.
 
     Raises ConfigError for an unknown kind.
     """
@@ -160,20 +161,19 @@ def chosen_kind(table: str, settings: Mapping[str, Setting]) -> str:
 
 
 def where(origin: str) -> str:
-    """Format where a value was set, for the end of a message.
+    """Format the origin of a value, for the end of a message.
 
-    Empty for the command line, which the user sees.
+    It is empty for the command line, which the user sees.
     """
     return f" ({origin})" if origin.startswith(("recipe ", "run ")) else ""
 
 
 def build(settings: Mapping[str, Setting]) -> Recipe:
-    """Build the recipe that the settings describe; fields that no layer set have their defaults.
+    """Build the recipe that the settings describe; unset fields have their defaults.
 
-    Raises ConfigError, in one line with field, value and rule, for the first value that its field
-    does not take.
+    Raises ConfigError, in one line with field, value and rule, for the first invalid value.
     """
-    # Pydantic tells the members of a union by their kind, also where no layer set it.
+    # Pydantic selects the member of a union by its kind, which must be given even if unset.
     tables: dict[str, Any] = {
         table: {"kind": chosen_kind(table, settings)} if is_union(table) else {} for table in TABLES
     }
@@ -196,7 +196,7 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
         return Recipe.model_validate(tables)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
-    # The location names a union's kind between table and field.
+    # The location has the kind of a union between table and field.
     table, *rest = map(str, detail["loc"])
     kind = rest.pop(0) if table in TABLES and is_union(table) else ""
     key = f"{table}.{rest[0]}" if rest else table
@@ -207,23 +207,25 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
 def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) -> Layer:
     """Build a layer from ``key=value`` texts or from a mapping of values.
 
-    The value of a text is TOML, else a bare text. Raises ConfigError for a text without
-    ``=`` and for a key given twice.
+    The value in a text is TOML, or else a bare text. Raises ConfigError for a text without ``=``,
+    and for a key given twice.
     """
     if isinstance(overrides, str) or not isinstance(overrides, Iterable):
         raise ConfigError(
-            f"settings are given as {show(overrides)}: give a mapping, such as "
-            '{"train.steps": 100}, or a list of texts, such as ["train.steps=100"]'
+            f"the settings {show(overrides)} are neither a mapping nor a list: give a mapping, "
+            'such as {"train.steps": 100}, or a list of texts, such as ["train.steps=100"]'
         )
     items = overrides.items() if isinstance(overrides, Mapping) else map(_parse, overrides)
     values: dict[str, Any] = {}
     for key, value in items:
         if not isinstance(key, str):
-            raise ConfigError(f"{show(key)} is a {type(key).__name__}: name a field, as text")
+            raise ConfigError(
+                f"the key {show(key)} is of type {type(key).__name__}: name a field, as text"
+            )
         if isinstance(value, set | frozenset) or is_frame(value):
             raise ConfigError(
-                f"{key} is given a {type(value).__name__}: give a number, a text, a list (a set "
-                "has no order) or a table; write rows to a file (to_csv) and name that"
+                f"{key} has a value of type {type(value).__name__}: give a number, a text, a list "
+                "(a set has no order) or a table; write rows to a file (to_csv) and name the file"
             )
         if key in values:
             raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
@@ -238,17 +240,17 @@ def _parse(text: Any) -> tuple[str, Any]:
     if isinstance(text, Unset):
         return key, None
     value = parsing.parse_toml_value(written) if len(written) <= LONGEST_TEXT else written
-    # No field takes a date or a time, so such a text is a name.
+    # No field takes a date or a time, so that such a text is a name.
     is_time = isinstance(value, datetime.date | datetime.time)
     return key.strip(), written if is_time else value
 
 
 class Unset(str):
-    """The text of a setting, ``key=unset``, whose value is None, which no text says."""
+    """Text of a setting ``key=unset``, whose value None cannot be written as text."""
 
 
 def as_setting(value: Any) -> str:
-    """Write a value as the text after ``key=`` that ``override_layer`` reads as it."""
+    """Write a value as the text after ``key=`` that ``override_layer`` reads as this value."""
     value = plain(value)
     if isinstance(value, str):
         return value
@@ -256,30 +258,30 @@ def as_setting(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=True)
     except TypeError:
         kind = type(value).__name__
-        raise ConfigError(f"{show(value)} is {kind}, which no field takes") from None
+        raise ConfigError(f"{show(value)} is {kind}, which is not a value of any field") from None
 
 
 SHIPPED = Path(__file__).parents[1] / "recipes"
 RUN_RECIPE = "recipe.toml"
 FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
-"""Keys of a recipe's file beyond the recipe itself."""
+"""Keys of a recipe file besides the recipe itself."""
 _RULES = "data.keep_accents"
 
 
 @dataclass(frozen=True)
 class RecipeSource:
-    """A recipe file, and its names."""
+    """Recipe file, and its names."""
 
     path: Path
     name: str
-    """Name that a run of it has."""
+    """Name of its runs."""
     origin: str
     """Name in messages: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
     run: Path | None = None
-    """The folder that was named, where one was."""
+    """Folder of the named run, if a run was named."""
 
     def read_layers(self) -> list[Layer]:
-        """Read a recipe and those that it extends, the base first.
+        """Read a recipe and the recipes that it extends, the base first.
 
         Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
         circle.
@@ -297,7 +299,7 @@ class RecipeSource:
             table = read_toml(next_source.path)
             layer = layer_of(table, origin)
             if next_source is not self:
-                # Title, source and cost of a recipe are not true of those that extend it.
+                # Title, source and cost of a recipe do not apply to recipes that extend it.
                 fields = {key: value for key, value in layer.values.items() if "." in key}
                 layer = replace(layer, values=fields)
             layers.insert(0, layer)
@@ -320,8 +322,8 @@ def shipped_recipes() -> tuple[str, ...]:
 def find_source(source: str, folder: Path = Path()) -> RecipeSource:
     """Find a recipe by shipped name, path of a .toml file, or folder of a run.
 
-    Paths are relative to ``folder``. Raises ConfigError where there is none, with the nearest
-    shipped name.
+    Paths are relative to ``folder``. Raises ConfigError, with the most similar shipped name, where
+    there is no such recipe.
     """
     if source in shipped_recipes():
         return RecipeSource(SHIPPED / f"{source}.toml", source, f"recipe {source}")
@@ -348,7 +350,7 @@ def find_source(source: str, folder: Path = Path()) -> RecipeSource:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raise ConfigError, with the line, where it is not one or is missing."""
+    """Read a TOML file; raise ConfigError, with the line, if it is invalid or missing."""
     try:
         return parsing.read_toml(path, ConfigError)
     except FileNotFoundError:
@@ -358,9 +360,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
     """Flatten a recipe's tables into a layer.
 
-    Of a run's recipe, which lists ``derived`` fields, the derived values and those equal to their
-    defaults are left out: they are derived anew. Fields that had other names when it was written
-    have their current ones. Raises ConfigError for a table that no recipe has.
+    From a run's recipe, which lists ``derived`` fields, derived values and values equal to their
+    defaults are left out, so that they are derived anew. Fields get their current names. Raises
+    ConfigError for an unknown table.
     """
     values: dict[str, Any] = {}
     for name, content in table.items():
@@ -381,7 +383,7 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
         raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
     derived = [current_name(key) for key in listed if isinstance(key, str)]
     values, given = with_current_names(values), {}
-    # Before there was data.keep_accents every run wrote lowercase = false, told or not.
+    # Runs from before data.keep_accents always wrote lowercase = false, even if unset.
     has_rules = _RULES in derived or _RULES in values
     for key, written in values.items():
         value = tuple(written) if isinstance(written, list) else written
@@ -389,7 +391,7 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
         has_kinds = heading in TABLES and is_union(heading)
         kind = str(values.get(f"{heading}.kind", default_kind(heading))) if has_kinds else ""
         info = declarations(key).get(kind)
-        # The default of a union's ``kind`` is each kind's own name.
+        # The default of a union's ``kind`` is the name of each kind.
         is_selector = has_kinds and name == "kind"
         is_default = info is not None and value == info.default and not is_selector
         is_told = key == "data.lowercase" and has_rules
@@ -399,7 +401,7 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
 
 
 OTHERS = "others"
-"""The group of a recipe that names none, nor does any that it extends."""
+"""Group of a recipe without a group, whose bases have none either."""
 
 
 @dataclass(frozen=True)
@@ -412,14 +414,14 @@ class ShippedRecipe:
     cost: str
     group: str
     place: int
-    """Place in its group: the lowest first, and by name where they are equal."""
+    """Place in its group, lowest first; equal places are sorted by name."""
 
 
 def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
-    """Return the shipped recipes by group, in the order in which they are shown.
+    """Return the shipped recipes by group, in the order of display.
 
-    A recipe is of the group of the recipe that it extends, unless it names one. The group with the
-    lowest place comes first; groups that have none follow by name.
+    A recipe is in the group of the recipe that it extends, unless it names another. The group with
+    the lowest place comes first; groups without a place follow, sorted by name.
     """
     recipes = map(shipped_recipe, shipped_recipes())
     groups: dict[str, list[ShippedRecipe]] = {}
@@ -429,7 +431,7 @@ def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
 
 
 def shipped_recipe(name: str) -> ShippedRecipe:
-    """Read the description of a shipped recipe. Raises ConfigError where its file is no TOML."""
+    """Read the description of a shipped recipe; raise ConfigError if its file is not TOML."""
     content = read_toml(find_source(name).path)
     placed = content
     while "group" not in placed and "extends" in placed:

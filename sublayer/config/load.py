@@ -1,7 +1,7 @@
-"""Recipes loaded and written: a run's ``recipe.toml``, the settings of a start, layers settled.
+"""Loading and writing of recipes: a run's ``recipe.toml``, settings of ``init.run``, dropped ones.
 
-A run's file is the recipe as it ran, its derived values named, its paths absolute. Of the model of
-``init.run`` a recipe takes over its architecture and its text. A loaded recipe is checked once.
+A run's file is the recipe as it ran, with absolute paths and a list of derived fields. From the
+model of ``init.run`` a recipe takes the architecture and the text. A loaded recipe is checked once.
 """
 
 import os
@@ -51,7 +51,7 @@ from sublayer.files.storage import describe_absence, describe_runs_within, expan
 from sublayer.values import show
 
 DERIVED = "derived"
-"""The list of a run's recipe that names what followed from other settings; also their origin."""
+"""List of the derived fields in a run's recipe; also the origin of their values."""
 
 
 def dump_recipe(
@@ -61,11 +61,12 @@ def dump_recipe(
     *,
     as_run: bool = False,
 ) -> str:
-    """Format a recipe as TOML, without the fields that are unset.
+    """Format a recipe as TOML, without unset fields.
 
-    ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
-    derives them anew. ``lengthened`` are the run's records of the times that it got another length.
-    ``as_run``: without the tokenizer of a recipe with ``init.run``, which has the start's.
+    ``derived`` names the fields (``train.steps``) that were derived, and that a new run based on
+    this recipe derives anew. ``lengthened`` are the records of changes of the run's length. With
+    ``as_run`` the tokenizer of a recipe with ``init.run`` is left out, since it is that of the
+    initial model.
     """
     written = {name: value for name, value in _plain(recipe.model_dump()).items() if value != ""}
     if as_run and recipe.init.run is not None and recipe.data.tokenizer == DataConfig().tokenizer:
@@ -80,7 +81,7 @@ def read_run_recipe(path: Path) -> ResolvedRecipe:
     """Read a run's ``recipe.toml`` as it ran, derived values included.
 
     Fields have their current names. Raises ConfigError where the file is missing, is not a recipe
-    or leaves something open.
+    or leaves a field open.
     """
     try:
         recipe = read_recipe(path)
@@ -93,7 +94,7 @@ def read_run_recipe(path: Path) -> ResolvedRecipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read what ``dump_recipe`` wrote. Raises ConfigError where the file is missing or is none."""
+    """Read a recipe of ``dump_recipe``; raise ConfigError if the file is missing or invalid."""
     return recipe_of(read_toml(path), f"run {path.parent}")
 
 
@@ -101,10 +102,10 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
     """Build the recipe that ``dump_recipe`` wrote as TOML; fields that came since are default, or
     as ``ADDED`` has them.
 
-    ``origin`` says where it stands. Raises ConfigError where it is none, or where fields of one of
-    its tables contradict each other.
+    ``origin`` names its file in errors. Raises ConfigError where it is invalid, or where fields of
+    one of its tables contradict each other.
     """
-    # With the list of derived fields, their values would be left out.
+    # The list of derived fields is dropped, since their values would be left out.
     table = {name: content for name, content in written.items() if name != DERIVED}
     layer = Layer(origin, with_current_names(layer_of(table, origin).values))
     layer.check_keys()
@@ -121,16 +122,16 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
 
 
 def read_derived(path: Path) -> list[str]:
-    """Read from a run's ``recipe.toml`` which of its fields were derived, by their current names.
+    """Read the list of derived fields of a run's ``recipe.toml``, by their current names.
 
-    Raises ConfigError where the file is missing or is none.
+    Raises ConfigError where the file is missing or invalid.
     """
     listed = read_toml(path).get(DERIVED, [])
     return [current_name(str(key)) for key in listed] if isinstance(listed, list) else []
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as TOML has it: without unset fields, and with lists for tuples."""
+    """Convert a value to TOML: without unset fields, and with lists for tuples."""
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, dict):
@@ -145,8 +146,8 @@ _SCORED = ("valid_path", "test_path")
 def absolute_paths(recipe: Recipe) -> Recipe:
     """Return a recipe with every relative path made absolute from the working directory.
 
-    Data sets of the hub and URLs are no paths, and stay. Raises ConfigError for a ``~`` of an
-    unknown user.
+    Data sets of the hub and URLs are not paths, and remain unchanged. Raises ConfigError for a
+    ``~`` of an unknown user.
     """
     data = recipe.data
     paths = {name: getattr(data, name) for name in type(data).model_fields if name.endswith("path")}
@@ -166,7 +167,7 @@ def absolute_paths(recipe: Recipe) -> Recipe:
 
 
 def _absolute(paths: Any) -> Any:
-    """Make a path absolute, those of a list, those with a weight, or those by name."""
+    """Make paths absolute: one path, a list of paths, paths with weights, or paths by name."""
     if isinstance(paths, tuple):
         return tuple(map(_absolute, paths))
     if isinstance(paths, dict):
@@ -184,25 +185,25 @@ _CHECKPOINTS, _CONFIG = "checkpoints", "config.json"
 MODEL_FORMAT = "sublayer"
 """The format that the ``config.json`` of a model folder names."""
 _LONGEST_LINE = 20
-"""Longest line of trainings, each of which starts from the one before."""
+"""Maximum length of a chain of trainings, each of which starts from the previous one."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A model that training starts from, as its folder describes it."""
+    """Initial model of a training, as described in its folder."""
 
     run: str
-    """The value of ``init.run``."""
+    """Value of ``init.run``."""
     model: ModelConfig
-    """Its architecture, without what follows from the rest."""
+    """Architecture, without fields that follow from others."""
     data: DataConfig | None
-    """The text that it was trained on; None of an imported model."""
+    """Text that the model was trained on; None for an imported model."""
     init: str | None = None
-    """Start of that training."""
+    """Value of ``init.run`` in that training."""
 
     @property
     def is_imported(self) -> bool:
-        """True where its weights began as an imported model's, however long they trained on."""
+        """Return whether the weights come from an imported model, even if trained since."""
         start: Start | None = self
         for _ in range(_LONGEST_LINE):
             if start is None or start.data is None:
@@ -218,7 +219,7 @@ class Start:
         return name in _OF_TEXT or (key in self.kept_fields(set()) and is_same)
 
     def kept_fields(self, set_keys: Set[str]) -> list[str]:
-        """Return the fields whose values are the start's, told or not, and no longer the base's."""
+        """Return the fields whose values come from the initial model instead of the base."""
         keys = [f"model.{name}" for name in ModelConfig.model_fields]
         if self.data is None:
             return keys
@@ -228,7 +229,7 @@ class Start:
         return keys + [f"data.{name}" for name in names]
 
     def describe(self, replaced: Mapping[str, Any], recipe: Recipe) -> list[str]:
-        """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
+        """Describe, in lines, the initial model's settings that a recipe keeps or changes."""
         changed = _changes("model", self.model, recipe.model, ModelConfig.model_fields)
         kept = "model and tokenizer"
         if self.data is not None:
@@ -244,7 +245,7 @@ class Start:
         for key, value in replaced.items():
             now = value_of(key, recipe)
             if (list(now) if isinstance(now, tuple) else now) != value:
-                # For one that named a text stand the settings that name it now.
+                # A setting that named a text is replaced by those that name it now.
                 is_named = now is None and key in texts
                 given = ", ".join(named) if is_named else setting_in_words(key, now)
                 old = setting_in_words(key, value) if is_named else show_path(value)
@@ -255,7 +256,7 @@ class Start:
 
 
 def find_recipe(path: Path) -> Path | None:
-    """Return the recipe of the run that a folder, checkpoint or model is of; None for others."""
+    """Return the recipe of the run of a folder, checkpoint or model; None if it has no run."""
     folder = resolved(path)
     run = folder.parent if folder.name == "model" else folder
     if run.parent.name == _CHECKPOINTS:
@@ -293,7 +294,7 @@ def check_model_path(path: Path) -> None:
 
 
 def read_start(run: Any) -> Start | None:
-    """Read the description of a run, checkpoint or model folder; None where none can be read."""
+    """Read the description of a run, checkpoint or model folder; None if it cannot be read."""
     if not isinstance(run, str):
         return None
     try:
@@ -314,7 +315,7 @@ def read_start(run: Any) -> Start | None:
 
 
 def _shortest(model: ModelConfig, context: int) -> ModelConfig:
-    """Leave out of a resolved model's fields what follows from the others, or has no effect."""
+    """Drop the fields of a resolved model that follow from others or have no effect."""
     given, fields = ModelConfig.model_validate(dict(model)), ModelConfig.model_fields
     check_model(given, vocab_size=given.vocab_size or 1, context=context)
     recipe = Recipe(model=given)
@@ -322,8 +323,8 @@ def _shortest(model: ModelConfig, context: int) -> ModelConfig:
     follows = {name: field.default for name, field in fields.items()}
     follows |= derive(given.model_copy(update=unset), vocab_size=1, context=context)
     if given.d_model % given.n_heads:
-        follows["d_head"] = None  # it has to be given
-    # Of the tokenizer and of the context another recipe may have others.
+        follows["d_head"] = None  # the field must be given
+    # Another recipe may have another tokenizer and another context.
     follows |= dict.fromkeys(_OF_TEXT)
     values = {
         name: value
@@ -347,7 +348,7 @@ SOURCES = (
     "test_source_path",
     "test_target_path",
 )
-"""Fields of ``[data]`` that name a text: where one is told, none of the start's is kept."""
+"""Fields of ``[data]`` that name a text: if one is set, none is taken from the initial model."""
 _READ_AS = (
     "split",
     "documents",
@@ -361,7 +362,7 @@ _READ_AS = (
     "select",
     "held_out",
 )
-"""Fields that say how those texts are read."""
+"""Fields that set how those texts are read."""
 SEEN_AS = (
     "context",
     "source_language",
@@ -371,19 +372,19 @@ SEEN_AS = (
     "moses_escapes",
     "lowercase",
 )
-"""Fields of any text that the model was trained to see."""
+"""Fields that set the form of texts that the model was trained on, taken for any text."""
 
 
 def _with_start(
     layers: Sequence[Layer],
 ) -> tuple[Sequence[Layer], Start | None, dict[str, Any]]:
-    """Put the settings of the start over the base, and under the layer that names the start.
+    """Insert the settings of the initial model between the base and the layer that names it.
 
-    Returns these layers, the start, None where there is none that can be read (loading its weights
-    says why), and the settings of the base that do not count, as they were given there.
+    Returns the layers; the initial model, None if there is none that can be read (the loading of
+    its weights reports the error); and the settings of the base that it replaces, as given there.
 
-    Where a finished run names it, the run's own recipe says all, and nothing is put. Settings of
-    data in the base count where it names tasks: a recipe of fine-tuning is for any model.
+    The recipe of a finished run is complete, so that nothing is inserted. Data settings of a base
+    that names tasks have precedence, since a recipe for fine-tuning is for any model.
     """
     naming = [index for index, layer in enumerate(layers) if "init.run" in layer.values]
     if not naming:
@@ -409,8 +410,8 @@ def _with_start(
     settings = {key: value for key, value in settings.items() if key in dropped}
     longest = start.model.max_len
     if longest is not None and _context(layers if of_tasks else upper, 0) > longest:
-        # As many as the context has: of positions that are learned that is refused with the reason
-        # (``check_start``), others have no end.
+        # As many positions as the context has: ``check_start`` refuses them if positions are
+        # learned, and other schemes have no maximum.
         settings.pop("model.max_len", None)
     default = DataConfig.model_fields["context"].default
     if longest is not None and start.data is None and _context(below, default) > longest:
@@ -422,17 +423,17 @@ def _with_start(
 def _context(layers: Sequence[Layer], default: int) -> int:
     contexts = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
     last = contexts[-1] if contexts else default
-    # Values that are no numbers are refused where the recipe is built.
+    # Values that are not numbers are errors when the recipe is built.
     return last if isinstance(last, int) else 0
 
 
 def _seen_as(data: DataConfig) -> list[str]:
-    # Capitals of a text that is no pairs are lowered by the tokenizer, which is the start's.
+    # In texts other than pairs, capitals are lowered by the initial model's tokenizer.
     return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
 
 
 def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
-    """Return the fields of a table that differ from their defaults, as a recipe file has them."""
+    """Return the fields of a table that differ from their defaults, as in a recipe file."""
     if content is None:
         return {}
     return {
@@ -451,17 +452,16 @@ def _changes(table: str, before: Any, now: Any, names: Iterable[str]) -> list[st
 
 
 def settle(layers: Sequence[Layer]) -> tuple[Recipe, dict[str, Setting], tuple[str, ...]]:
-    """Merge layers, without the settings that a later layer than their own made idle.
+    """Merge layers, and drop inherited settings that a later layer makes ineffective.
 
-    Returns their recipe, the settings, and notes on those that were dropped, a line each. Raises
-    ConfigError for a setting that never had an effect: its own layer, or an earlier one, leaves it
-    none; and as ``merge`` and ``build`` do.
+    Returns the recipe, the settings, and notes on dropped settings, a line each. Raises ConfigError
+    for a setting that was already ineffective in its own layer, and as ``merge`` and ``build`` do.
     """
     settings = merge(layers)
     notes: list[str] = []
     while True:
         recipe = build(settings)
-        # A layer that takes a field back to its default has an effect on an earlier one's setting.
+        # A layer that restores a field's default has an effect on the setting of an earlier layer.
         idle = (
             (key, use)
             for key, setting in settings.items()
@@ -477,7 +477,7 @@ def settle(layers: Sequence[Layer]) -> tuple[Recipe, dict[str, Setting], tuple[s
                 had_effect = key in settle(layers[: last + 1])[1]
         if not had_effect:
             raise ConfigError(use.without_effect(key, recipe, settings))
-        # What follows in the loop is a recipe with one setting less, so it ends.
+        # The loop ends, since the next recipe has one setting fewer.
         setting = settings.pop(key)
         later = {name for layer in layers[last + 1 :] for name in layer.values}
         deciders = [name for name in use.deciders if name in later] or use.deciders
@@ -489,30 +489,30 @@ def settle(layers: Sequence[Layer]) -> tuple[Recipe, dict[str, Setting], tuple[s
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A checked recipe with the origin of each of its values."""
+    """Checked recipe with the origin of each of its values."""
 
     recipe: Recipe
     origins: Mapping[str, str]
-    """``table.field`` to ``default``, ``recipe gpt``, ``run runs/a``, ``command line`` and more."""
+    """Origin by ``table.field``: ``default``, ``recipe gpt``, ``run runs/a``, ``command line`` ...
+    """
     name: str
-    """The recipe's, for naming a run after it."""
+    """Name of the recipe, after which a run is named."""
     layers: tuple[Layer, ...]
     """Layers that were merged, the base first."""
     run: Path | None = None
-    """The folder of the run that it is the recipe of; None: it was not read from a run's folder."""
+    """Folder of the run from which the recipe was read; None if it was not read from a run."""
     start: Start | None = None
-    """The model that ``init.run`` names; None: none, or none that can be read."""
+    """Initial model that ``init.run`` names; None if there is none that can be read."""
     notes: tuple[str, ...] = ()
-    """Notes on effects of the layers that a user would not expect, and on settings that were
-    dropped, a line each."""
+    """Notes on unexpected effects of the layers, and on dropped settings, a line each."""
 
     def vary(
         self, overrides: Sequence[str] | Mapping[str, Any], *, origin: str = "vary"
     ) -> "LoadedRecipe":
         """Return a loaded recipe with one more layer of overrides.
 
-        The layer is an arm of a study, or a value that was derived. Raises ConfigError as
-        ``load_recipe`` does.
+        The layer is an arm of a study, or a derived value. Raises ConfigError as ``load_recipe``
+        does.
         """
         layer = override_layer(overrides, origin)
         return load_layers([*self.layers, layer], self.name)
@@ -527,9 +527,9 @@ def load_recipe(
     """Load a recipe, with overrides.
 
     ``source`` is the name of a shipped recipe, or the path of a .toml file or of a finished run.
-    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` says who gave them. Settings
-    of an earlier layer that a later one makes idle are dropped, and ``notes`` say so. Raises
-    ConfigError, in one line, for the first thing that has no meaning or no effect.
+    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` is their origin. Settings of
+    an earlier layer that a later one makes ineffective are dropped, with a line of ``notes``.
+    Raises ConfigError, in one line, for the first invalid or ineffective setting.
     """
     recipe_source = find_source(fspath(source))
     layers = recipe_source.read_layers()
@@ -539,7 +539,7 @@ def load_recipe(
 
 
 def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
-    """Merge layers, the base first, into a checked recipe. Raises as ``load_recipe`` does."""
+    """Merge layers, the base first, into a checked recipe; raise as ``load_recipe`` does."""
     merged, start, replaced = _with_start(layers)
     recipe, settings, dropped = settle(merged)
     kind, objective = recipe.model.kind, recipe.objective

@@ -1,4 +1,4 @@
-"""Values, types and rules in words, for errors and for the list of fields."""
+"""Wording of values, types and rules, for errors and for the list of fields."""
 
 import itertools
 import types
@@ -25,24 +25,24 @@ _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
 def show_path(value: Any) -> str:
-    """Format a value as ``show`` does; a text that is a path below the current folder is short."""
+    """Format a value as ``show`` does, but a path below the current folder as a relative path."""
     return show(as_typed(value)) if isinstance(value, str) else show(value)
 
 
 def setting_in_words(key: str, value: Any) -> str:
-    """Format a setting, ``data.path = 'book.txt'``; where it is unset, ``no data.path``."""
+    """Format a setting, ``data.path = 'book.txt'``, or ``no data.path`` if it is unset."""
     return f"no {key}" if value is None else f"{key} = {show_path(value)}"
 
 
 def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
-    """Format the message that a value is none of the choices, and which one was probably meant."""
+    """Format the error of a value that is not one of the choices, with the most similar choice."""
     names = [str(choice) for choice in choices]
     hint = nearest_hint(value, names) if isinstance(value, str) else ""
     return f"{key} = {show(value)} is not one of {', '.join(names)}{hint}"
 
 
 def check_choice(prefix: str, kind: str, value: str, choices: Iterable[str]) -> None:
-    """Raise ConfigError, with the nearest choice, where a name is none of a kind's."""
+    """Raise ConfigError, with the most similar choice, for a name that is not one of a kind."""
     names = [*choices]
     if value not in names:
         raise ConfigError(
@@ -74,7 +74,7 @@ def type_in_words(annotation: Any) -> str:
 
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that a type lists, if it lists any; it may take others beside them."""
+    """Return the values that a type lists, if any; it may take other values as well."""
     for type_ in alternatives(annotation):
         if _is_literal(type_):
             return get_args(type_)
@@ -87,15 +87,15 @@ def is_choice(annotation: Any) -> bool:
 
 
 def show_limit(value: float) -> str:
-    """Format the least or the greatest value of a field."""
+    """Format the minimum or maximum of a field."""
     if isinstance(value, int):
         return f"{value:,}"
-    # ``g`` would write these as powers of ten.
+    # The format ``g`` would write these as powers of ten.
     return f"{value:,.0f}" if value in (1e6, 1e7) else f"{value:g}"
 
 
 def alternatives(annotation: Any) -> list[Any]:
-    """Return the types of which a value has one, but for ``None``."""
+    """Return the types that a value may have, except ``None``."""
     origin = get_origin(annotation)
     arguments = get_args(annotation)
     if origin is Annotated:
@@ -114,7 +114,7 @@ def _is_literal(annotation: Any) -> bool:
 
 
 def field_problem(detail: Mapping[str, Any], key: str, annotation: Any, value: Any) -> str:
-    """Describe in one line the fault of a value, by one of pydantic's errors and its type."""
+    """Describe the fault of a value in one line, from an error of pydantic and the field's type."""
     context = detail.get("ctx", {})
     for short, words in (*BOUNDS.items(), *_LENGTHS.items()):
         if short in _LENGTHS and short in context:
@@ -131,7 +131,7 @@ def field_problem(detail: Mapping[str, Any], key: str, annotation: Any, value: A
 
 
 def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
-    """Describe in one line the first value that a file's table does not take, and its fault.
+    """Describe the first invalid value of a file, and its fault, in one line.
 
     An entry of a list of tables is counted from 1: ``scale.cpu.arms 2, name``.
     """
@@ -139,7 +139,7 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
     steps: list[str | int] = []
     holder: Any = file
     inner: Any = file
-    # Pydantic names the members of a union, which are no keys, in between.
+    # Pydantic's location also has the members of unions, which are not keys.
     for part in detail["loc"]:
         below = [_below(type_, part) for type_ in alternatives(inner)]
         child = next((type_ for type_ in below if type_ is not None), None)
@@ -166,7 +166,7 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
 
 
 def _below(annotation: Any, key: str | int) -> Any:
-    """Return the type of what stands under a key of a type; None where it is no key."""
+    """Return the type of the value under a key of a type; None if there is no such key."""
     arguments, fields = get_args(annotation), getattr(annotation, "model_fields", None)
     if isinstance(key, int) or fields is None:
         kinds = (list, tuple) if isinstance(key, int) else (dict,)

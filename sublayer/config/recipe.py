@@ -1,4 +1,4 @@
-"""A recipe: all that a run is made of, also with all resolved; its tables and fields by name."""
+"""Recipe: the settings of a run, also resolved; its tables and fields by name."""
 
 import ast
 import sys
@@ -36,7 +36,7 @@ OBJECTIVES: dict[str, type[ObjectiveTable]] = {
 NEXT_TOKEN = CausalObjective()
 
 if TYPE_CHECKING:
-    # Code outside an objective's own folder asks of it only methods that every objective has.
+    # Code outside an objective's folder uses only methods that every objective has.
     ObjectiveConfig = ObjectiveTable
 else:
     _AnyObjective = Union[tuple(OBJECTIVES.values())]  # noqa: UP007
@@ -44,7 +44,7 @@ else:
 
 
 class Recipe(Table):
-    """A model, its data and its training: the tables of a recipe file."""
+    """Recipe of a model, its data and its training: the tables of a recipe file."""
 
     title: str = Field("", description="Title, in a line.")
     source: str = Field("", description="Paper and section it follows.")
@@ -55,17 +55,17 @@ class Recipe(Table):
         default_factory=CausalObjective, description="The training objective."
     )
     optimizer: OptimizerConfig = Field(
-        default_factory=AdamWConfig, description="How weights change."
+        default_factory=AdamWConfig, description="Optimizer and learning rate."
     )
     train: TrainConfig = Field(
         default_factory=TrainConfig, description="Length, batches, evaluations and checkpoints."
     )
-    init: InitConfig = Field(default_factory=InitConfig, description="What training starts from.")
+    init: InitConfig = Field(default_factory=InitConfig, description="Initial weights of training.")
 
     def resolved(
         self, model: "ResolvedModel", train: "ResolvedTrain", optimizer: OptimizerConfig
     ) -> "ResolvedRecipe":
-        """Build a recipe with its tables resolved; title and text are as given."""
+        """Build a recipe from resolved tables, with the title and data of ``given``."""
         objective = self.objective.resolve(self.data.context)
         tables = {"model": model, "train": train, "optimizer": optimizer, "objective": objective}
         return ResolvedRecipe.model_validate({**dict(self), **tables})
@@ -75,7 +75,7 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 
 
 class ResolvedModel(ModelConfig):
-    """A model whose derived fields have values; the decoder's own are None where there is none."""
+    """Model whose derived fields have values; fields of a separate decoder are None without one."""
 
     if TYPE_CHECKING:
         d_head: int
@@ -95,7 +95,7 @@ class ResolvedModel(ModelConfig):
 
 
 class ResolvedTrain(TrainConfig):
-    """Length of a run and its intervals, in steps, sequences and tokens."""
+    """Length and intervals of a run, in steps, sequences and tokens."""
 
     if TYPE_CHECKING:
         steps: int
@@ -109,7 +109,7 @@ class ResolvedTrain(TrainConfig):
 
     @property
     def n_micro_batches(self) -> int:
-        """Into how many micro-batches ``exact`` divides every step."""
+        """Number of micro-batches into which ``exact`` divides every step."""
         return -(-self.batch_sequences // self.micro_batch_sequences)
 
     @model_validator(mode="after")
@@ -118,7 +118,7 @@ class ResolvedTrain(TrainConfig):
 
 
 class ResolvedRecipe(Recipe):
-    """A recipe that leaves nothing open: all settings of a run, as its folder keeps them."""
+    """Recipe without open fields: all settings of a run, as stored in its folder."""
 
     model: ResolvedModel
     train: ResolvedTrain
@@ -130,7 +130,7 @@ class ResolvedRecipe(Recipe):
 
 
 def _derived(table: type[Table], without: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the fields that are derived where they are unset."""
+    """Return the fields that are derived if unset."""
     declared = {name: info.json_schema_extra for name, info in table.model_fields.items()}
     return tuple(
         name
@@ -159,19 +159,19 @@ RENAMED: dict[str, str] = {
     "objective.mask_most": "objective.max_predictions",
     "objective.ngram_longest": "objective.max_ngram",
 }
-"""Each field that once had another name: the old ``table.field`` to the new one."""
+"""Renamed fields: the old ``table.field`` to the new one."""
 
 
 def current_name(key: str) -> str:
-    """Return a field's current name, whether ``key`` is its old one or its new one."""
+    """Return a field's current name, given its old or its current one."""
     return RENAMED.get(key, key)
 
 
 def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[str, Any]:
     """Return the values by the current names of their fields, in the same order.
 
-    The keys are ``table.field``, or the fields of ``table`` where that is given. An old name stays
-    where the new one stands beside it: the program never wrote both.
+    The keys are ``table.field``, or the fields of ``table`` if that is given. An old name is kept
+    if the new one is present as well, since the program never wrote both.
     """
     prefix = f"{table}." if table else ""
     names = {key: current_name(f"{prefix}{key}").removeprefix(prefix) for key in values}
@@ -203,9 +203,9 @@ TABLES: dict[str, Mapping[str, type[Table]]] = {
     "train": {"": TrainConfig},
     "init": {"": InitConfig},
 }
-"""By name in a recipe, then by kind; a table that has no kinds stands under the empty one."""
+"""Tables by their names in a recipe, then by kind; the kind is empty if a table has no kinds."""
 HEADINGS = tuple(name for name in Recipe.model_fields if name not in TABLES)
-"""Keys above the tables, such as ``title``."""
+"""Keys outside the tables, such as ``title``."""
 
 
 def is_union(table: str) -> bool:
@@ -214,7 +214,7 @@ def is_union(table: str) -> bool:
 
 
 def default_kind(table: str) -> str:
-    """Return a table's kind where no layer sets one; empty where the table has no kinds."""
+    """Return a table's kind if no layer sets one; empty if the table has no kinds."""
     if not is_union(table):
         return ""
     default: Any = Recipe.model_fields[table].default_factory
@@ -222,7 +222,7 @@ def default_kind(table: str) -> str:
 
 
 def declarations(key: str) -> dict[str, FieldInfo]:
-    """Return a field's declaration by kind of its table; empty for an unknown key."""
+    """Return the declarations of a field by the kind of its table; empty for an unknown key."""
     table, _, name = key.rpartition(".")
     classes = TABLES.get(table, {}) if table else {"": Recipe} if name in HEADINGS else {}
     return {
@@ -231,7 +231,7 @@ def declarations(key: str) -> dict[str, FieldInfo]:
 
 
 def declaration(key: str, kind: str = "") -> FieldInfo:
-    """Return the declaration of a known field, that of the given kind where it differs by kind."""
+    """Return the declaration of a known field, for ``kind`` if it differs by kind."""
     by_kind = declarations(key)
     return by_kind.get(kind) or next(iter(by_kind.values()))
 
@@ -250,7 +250,7 @@ def _docstrings(module: str) -> dict[str, str]:
 
 
 def description(key: str, kind: str = "") -> str:
-    """Return the description of a known field, that of the given kind where it differs by kind."""
+    """Return the description of a known field, for ``kind`` if it differs by kind."""
     table, _, name = key.rpartition(".")
     info = declaration(key, kind)
     if info.description:
@@ -262,7 +262,7 @@ def description(key: str, kind: str = "") -> str:
 
 
 def extra(info: FieldInfo) -> dict[str, Any]:
-    """Return what ``field`` declared beyond pydantic's own: unit, needs, derived."""
+    """Return the declarations of ``field`` that pydantic does not have: unit, needs, derived."""
     declared = info.json_schema_extra
     return declared if isinstance(declared, dict) else {}
 
@@ -281,12 +281,12 @@ def keys(table: str | None = None) -> tuple[str, ...]:
 
 
 def nearest_key(key: str) -> str | None:
-    """Return the field that an unknown key was probably meant to be.
+    """Return the field that is most similar to an unknown key.
 
-    The slip may be in the field, in the table, or in both.
+    The error may be in the field, in the table, or in both.
     """
     table, _, name = key.rpartition(".")
-    # Of fields that share a name the first one stays.
+    # The first of several fields with the same name counts.
     by_name = {full_key.partition(".")[2]: full_key for full_key in reversed(keys())}
     names = [full_key.partition(".")[2] for full_key in keys(table)] if table in TABLES else []
     if near_here := nearest(name, names):

@@ -1,4 +1,4 @@
-"""Fields that a recipe leaves open, derived: of the model, of its heads, of length and batches."""
+"""Resolution of open fields of a recipe: of the model, its heads, the length and the batches."""
 
 import math
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
 
     ``vocab_size`` is the tokenizer's, ``context`` the training window in tokens. Raises ConfigError
     where fields contradict each other, and where the model has fewer tokens or positions than
-    those.
+    these.
     """
     check_model(model, vocab_size=vocab_size, context=context)
     if model.kind == "lstm":
         model = model.model_copy(update=OF_NO_BLOCKS)
-    # Derived values may lie beyond the limits of a recipe's own.
+    # Derived values may exceed the limits of given values.
     derived = derive(model, vocab_size=vocab_size, context=context)
     return ResolvedModel.model_construct(**{**dict(model), **derived})
 
 
 def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, Any]:
-    """Return the derived fields of a model, without a check."""
+    """Return the derived fields of a model, without checking them."""
     is_pre_norm = model.norm != "none" and model.norm_order == "pre"
     multiple = model.vocab_multiple
     decoder: dict[str, Any] = dict.fromkeys(DECODER_FIELDS)
@@ -44,7 +44,7 @@ def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, An
         decoder = {"n_decoder_layers": stack.n_layers, "decoder_block": block}
     return {
         **decoder,
-        # Without attention there may be more heads than features, and the recipe still is read.
+        # Without attention, more heads than features are allowed.
         "d_head": model.d_head or max(1, model.d_model // model.n_heads),
         "d_ff": model.d_ff or 4 * model.d_model,
         "d_embed": model.d_embed or model.d_model,
@@ -59,7 +59,7 @@ def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, An
 
 
 DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
-"""Fields of an encoder-decoder's decoder only; None elsewhere, also in a resolved config."""
+"""Fields of the decoder of an encoder-decoder; None otherwise, also in a resolved config."""
 
 
 OF_NO_BLOCKS: dict[str, Any] = {
@@ -71,7 +71,7 @@ OF_NO_BLOCKS: dict[str, Any] = {
     "dropout_final": 0.0,
     "max_len": None,
 }
-"""Block fields of a resolved LSTM: none, which tells readers of a config that there are none."""
+"""Block fields of a resolved LSTM, which tell readers of a config that it has no blocks."""
 
 
 def _or(value: float | None, default: float) -> float:
@@ -96,7 +96,7 @@ def expected_tasks(data: DataConfig) -> tuple[Task, ...]:
 
 def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -> ModelConfig:
     """Return a model with exactly the head that a task needs."""
-    # A start that answers another task has the heads of that task.
+    # A model fine-tuned on another task has the heads of that task.
     changes: dict[str, Any] = {"sentence_classes": 0, "label_outputs": 0, "span_head": "none"}
     if objective.format == "text":
         return model.model_copy(update=changes)
@@ -118,17 +118,17 @@ def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -
 
 
 def n_outputs(task: Task, *, logistic: bool = False) -> int:
-    """Count the outputs of a label head: one for each class, or one of a choice or a number.
+    """Count the outputs of a label head: one for each class, or one for choices or numbers.
 
-    ``logistic``: one of two classes, too.
+    With ``logistic`` there is one for two classes, too.
     """
     return len(task.labels) if task.kind == "classes" and not logistic else 1
 
 
 def rows_of_example(recipe: Recipe) -> int:
-    """Count the rows that must be computed in one micro-batch.
+    """Count the rows of an example, which must be computed in one micro-batch.
 
-    One per choice (an example may have more), or per order of two texts.
+    There is one per choice (some examples may have more), or per order of two texts.
     """
     objective = recipe.objective
     if not isinstance(objective, SupervisedObjective) or objective.format == "text":
@@ -147,12 +147,12 @@ _MOST_EXAMPLES, _FEWEST_EPOCHS = 200_000, 1.0
 
 
 class TaskEpoch(int):
-    """Tokens of an epoch of tasks, as steps count them, with the number of its examples."""
+    """Number of tokens in an epoch of tasks, as steps count them, with its number of examples."""
 
     n_examples: int
 
     def __new__(cls, tokens: int, n_examples: int) -> Self:
-        """Make a number of tokens."""
+        """Create the number of tokens."""
         epoch = super().__new__(cls, tokens)
         epoch.n_examples = n_examples
         return epoch
@@ -161,8 +161,9 @@ class TaskEpoch(int):
 def default_epochs(n_examples: int) -> float:
     """Return the default number of epochs for a task of ``n_examples`` training examples.
 
-    Three; for a small task, enough for 24,000 examples, at most 20; for a large one, enough for
-    200,000 examples, at least one. So tasks of 250 to 400,000 rows take 5,000 to 400,000 examples.
+    It is three; for a small task, enough for 24,000 examples, at most 20; for a large task, enough
+    for 200,000 examples, at least one. Tasks of 250 to 400,000 rows thus take 5,000 to 400,000
+    examples.
     """
     for_small = min(_MOST_EPOCHS, _FEWEST_EXAMPLES / n_examples)
     for_large = max(_FEWEST_EPOCHS, _MOST_EXAMPLES / n_examples)
@@ -170,23 +171,23 @@ def default_epochs(n_examples: int) -> float:
 
 
 EVALUATIONS = 10
-"""Default number of evaluations of a run that has the time."""
+"""Default number of evaluations of a run, if its minutes allow it."""
 _EVALUATION_SHARE = 0.2
-"""Largest share of a run in minutes."""
+"""Maximum share of evaluations in a run by minutes."""
 _LOG_LINES = 200
 _CHECKPOINTS_AND_LOGS = 0.01
-"""Share of a run in minutes that is neither steps nor evaluation."""
+"""Share of a run by minutes that is spent neither on steps nor on evaluations."""
 _WARMUP_SHARE = 0.05
 _EVALUATE_TOKENS = 32768
 _CACHE_TOKENS, _CACHE_TOKENS_NARROW = 1024, 4096
-"""Tokens of a micro-batch for each thread.
+"""Number of tokens of a micro-batch per thread.
 
-Fewer leave threads waiting for each other, more exceed the cache. Measured at a d_model of 256 and
-512, and of 128, where overhead around the small products costs most.
+With fewer, threads wait for each other; more exceed the cache. Measured at a d_model of 256 and
+512, and of 128, where the overhead of small products is largest.
 """
 _NARROW = 128
 _EXACT_PARTS = 8
-"""Micro-batches of a step with ``exact``: the number of processes that can share it."""
+"""Number of micro-batches of a step with ``exact``, and thus of processes that can share it."""
 
 
 def batch_sequences(recipe: Recipe) -> int:
@@ -204,10 +205,10 @@ def evaluation_effort(recipe: Recipe) -> float:
 
 
 def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
-    """Return the optimizer steps of a run, or None where the recipe alone does not determine them.
+    """Return the optimizer steps of a run, or None if the recipe alone does not determine them.
 
     A measurement (minutes) or the data (epochs) must then do so. ``train_tokens`` is the size of
-    the training split, None while unknown. Tasks have the epochs of ``default_epochs`` unless set.
+    the training split, None if unknown. Tasks have the epochs of ``default_epochs`` unless set.
     Raises ConfigError where no length is set.
     """
     train = recipe.train
@@ -232,12 +233,12 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Length:
-    """Length of a run, and its evaluations on the way."""
+    """Length of a run, and its evaluations during training."""
 
     steps: int
     n_evaluations: int = EVALUATIONS
     evaluate_tokens: int | None = None
-    """Tokens that each evaluation scores; None for the default."""
+    """Number of tokens that each evaluation scores; None: the default."""
 
 
 def length_in(
@@ -250,9 +251,10 @@ def length_in(
 ) -> Length:
     """Compute the length that fits into ``minutes`` of wall clock, at most a fifth for evaluations.
 
-    If ten evaluations would take more, there are fewer; if one would, it scores fewer tokens than
-    the ``scored_tokens`` of the measured ``evaluation_s``, unless that is None: the recipe's own
-    settings are kept, like its ``evaluate_steps``. Raises ConfigError if not one step fits.
+    If ten evaluations would take more, there are fewer; if a single one would, it scores fewer
+    tokens than the ``scored_tokens`` of the measured ``evaluation_s``. Settings of the recipe are
+    kept: ``evaluate_steps``, and the number of tokens if ``scored_tokens`` is None. Raises
+    ConfigError if not even one step fits.
     """
     seconds = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS)
     n_evaluations = EVALUATIONS
@@ -277,7 +279,7 @@ def length_in(
 
 
 def format_step(seconds: float) -> str:
-    """Format the seconds of a step or an evaluation, with two figures below a hundred."""
+    """Format the seconds of a step or an evaluation, with two digits below a hundred."""
     if seconds >= 100:
         return f"{seconds:,.0f} s"
     return f"{seconds:.2g} s"
@@ -291,7 +293,7 @@ def in_proportion(step: int, *, of: int, to: int) -> int:
 def run_threads(train: TrainConfig, shared: int) -> int:
     """Return the threads of a run's process with ``shared`` cores.
 
-    With ``exact`` it is one, on any machine: results may depend on the number of threads.
+    With ``exact`` it is one on any machine, since results may depend on the number of threads.
     """
     return train.threads or (1 if train.exact else max(1, shared))
 
@@ -308,9 +310,9 @@ def resolve_train(
 ) -> ResolvedTrain:
     """Resolve ``[train]`` for a run of ``steps`` optimizer steps, except the precision.
 
-    ``valid_tokens`` is the size of the validation split, None while unknown: then an evaluation is
-    taken to find as many as it scores. On a GPU a batch is one micro-batch, unless the recipe says
-    otherwise; on a CPU a micro-batch fits the caches of ``threads`` threads.
+    ``valid_tokens`` is the size of the validation split; if it is None, as many tokens as an
+    evaluation scores are assumed. On a GPU a batch is one micro-batch, unless the recipe sets
+    another size; on a CPU a micro-batch fits into the caches of ``threads`` threads.
     """
     train = recipe.train
     sequences = batch_sequences(recipe)
@@ -336,19 +338,19 @@ def resolve_train(
         "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
         "threads": threads,
     }
-    # Derived values may lie beyond the limits of a recipe's own.
+    # Derived values may exceed the limits of given values.
     return ResolvedTrain.model_construct(**{**dict(train), **derived})
 
 
 def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerConfig:
-    """Resolve the warm-up of a run of ``steps`` optimizer steps. Raises as ``warmup_steps``."""
+    """Resolve the warm-up of a run of ``steps`` optimizer steps; raise as ``warmup_steps`` does."""
     return optimizer.model_copy(update={"warmup_steps": warmup_steps(optimizer, steps)})
 
 
 def warmup_steps(optimizer: OptimizerConfig, steps: int) -> int:
-    """Return the steps of warm-up of a run of ``steps`` optimizer steps.
+    """Return the number of warm-up steps in a run of ``steps`` optimizer steps.
 
-    Raises ConfigError for inverse-sqrt, ALBERT's and GPT-1's warm-up without one, and for a warm-up
+    Raises ConfigError if inverse-sqrt, ALBERT's or GPT-1's warm-up has none, and for a warm-up
     longer than the run.
     """
     needing = ""
@@ -363,7 +365,7 @@ def warmup_steps(optimizer: OptimizerConfig, steps: int) -> int:
         warmup = max(round(share * steps), fewest)
     if needing and warmup < 1:
         raise ConfigError(f"{needing} needs optimizer.warmup_steps of at least 1")
-    # A warm-up at the peak may be longer than the run: its rate is constant then.
+    # A constant warm-up may be longer than the run, whose rate is then constant.
     if warmup > steps and optimizer.warmup != "constant":
         raise ConfigError(
             f"optimizer.warmup_steps = {warmup} is longer than the run of {count(steps, 'step')}: "
@@ -373,7 +375,7 @@ def warmup_steps(optimizer: OptimizerConfig, steps: int) -> int:
 
 
 MEASURED = ("train.steps", "train.precision")
-"""Derived fields with values that change numbers between machines or days."""
+"""Derived fields whose values, and thus results, differ between machines or days."""
 
 
 def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
@@ -398,13 +400,13 @@ def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
 
 
 def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:
-    """Raise ConfigError where one of several processes would get no part of a batch.
+    """Raise ConfigError if one of several processes would get no part of a batch.
 
-    The recipe alone decides this, before a text is read.
+    This follows from the recipe alone, before a text is read.
     """
     if n_processes == 1:
         return
-    # Only the batches are needed, so any length and any split will do; exact has one thread.
+    # Only the batches are needed, so that any length and any split serve; exact has one thread.
     train = resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=1)
     sequences = train.batch_sequences
     if sequences < n_processes:

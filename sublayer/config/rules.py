@@ -1,4 +1,4 @@
-"""Rules of effect: the settings of others beside which a setting counts."""
+"""Rules of effect: conditions on other settings under which a setting has an effect."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -37,18 +37,18 @@ class Use:
     """Condition under which fields have an effect."""
 
     when: str
-    """In words that follow "it counts only where"; they name the fields that decide."""
+    """Condition in words, after "it counts only where", with the names of the deciding fields."""
     holds: Callable[[Recipe], bool]
 
     @property
     def deciders(self) -> tuple[str, ...]:
-        """Return the fields that decide, as ``table.field``."""
+        """Return the deciding fields, as ``table.field``."""
         return tuple(dict.fromkeys(_FIELD.findall(self.when)))
 
     def without_effect(self, key: str, recipe: Recipe, settings: Mapping[str, Setting]) -> str:
-        """Say of a field that a layer set to no effect what decides, and when it would count."""
+        """Format the error of a setting without effect: the deciding fields, and the condition."""
         deciders = []
-        # Others are fields of another kind of their table.
+        # Deciding fields that are missing belong to another kind of their table.
         for decider in (name for name in self.deciders if has_value(name, recipe)):
             origin = where(settings[decider].origin) if decider in settings else ""
             deciders.append(f"{decider} = {show(value_of(decider, recipe))}{origin}")
@@ -65,13 +65,13 @@ def _values_use(key: str, values: tuple[Any, ...]) -> Use:
 
 
 def _text_use(*texts: TextUse) -> Use:
-    """Return the condition that batches are made of one of these texts."""
+    """Return the condition that batches are made from one of these kinds of text."""
     kinds = tuple(kind for kind, table in OBJECTIVES.items() if table.text in texts)
     return _values_use("objective.kind", kinds)
 
 
 def has_value(key: str, recipe: Recipe) -> bool:
-    """Return whether a recipe's tables have a field, ``table.field`` or a heading."""
+    """Return whether a recipe has a field, ``table.field`` or a heading."""
     table, dot, name = key.rpartition(".")
     return not dot or name in type(getattr(recipe, table)).model_fields
 
@@ -93,11 +93,11 @@ def _has_attention(recipe: Recipe) -> bool:
 
 
 def _follows_ffn_field(recipe: Recipe) -> bool:
-    """Return whether an entry, or a transform head, takes its network from ``model.ffn``."""
+    """Return whether an entry, or a transform head, uses the variant of ``model.ffn``."""
     model = recipe.model
     if model.head == "transform" and model.head_activation == "ffn":
         return True
-    # A default without a name marks the entries that name no variant.
+    # With an empty default, the entries without a variant can be told.
     blocks = [block for block in (model.block, model.decoder_block) if block]
     return _has_blocks(recipe) and any(
         entry.variant == "" for block in blocks for entry in parse_block(block, default_ffn="")
@@ -140,7 +140,7 @@ def _has_record_corpus(recipe: Recipe) -> bool:
 
 def _is_read_by_rule(recipe: Recipe) -> bool:
     data = recipe.data
-    # The passages of that corpus are read from ``path`` in their own way.
+    # The passages of that corpus are read from ``path`` by another rule.
     path_is_text = data.path and INTRINSIC not in source_names(data.corpus)
     has_path = bool(path_is_text or data.valid_path or data.test_path)
     return has_path or _has_record_corpus(recipe)
@@ -168,7 +168,7 @@ def _may_have_marks(recipe: Recipe) -> bool:
 
 
 def fills_steps(recipe: Recipe) -> bool:
-    """Return whether steps are filled with pairs of similar length, by their tokens."""
+    """Return whether steps are filled by tokens, with pairs of similar length."""
     if recipe.objective.text == "pairs":
         return True
     unit = getattr(recipe.objective, "pairs", None)
@@ -186,7 +186,7 @@ _WARMUPS: dict[str, tuple[str, ...]] = {
     "gpt1": ("constant", "linear", "cosine"),
     "constant": ("inverse-sqrt",),
 }
-"""The schedules beside which each value changes anything."""
+"""Schedules with which each kind of warm-up has an effect."""
 _IN_ATTENTION = [name for name, row in POSITIONS.items() if row.in_attention != "nothing"]
 
 
@@ -297,18 +297,19 @@ CONDITIONS: dict[str, Use] = {
     "probes": Use("objective.kind is causal or span", lambda recipe: recipe.objective.is_probed),
     "start": Use("init.run is given", lambda recipe: recipe.init.run is not None),
 }
-"""The conditions that fields name in ``when``.
+"""Conditions that fields name in ``when``.
 
-PyTorch compiles no recurrent layer, nor the computation around it.
+``compile`` excludes LSTMs, since PyTorch compiles neither recurrent layers nor the code around
+them.
 """
 OF_KIND = ("blocks", "networks")
-"""Asked before all others, so that no advice about an LSTM misleads."""
+"""Conditions to check before all others, so that advice about an LSTM is not misleading."""
 
 
 def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     """Return the conditions under which a field has an effect; all must hold.
 
-    ``kind`` is its table's, where a field of one name is declared differently for each.
+    ``kind`` is the table's kind, if fields of the same name are declared differently by kind.
     """
     table, _, _ = key.partition(".")
     declared = extra(declaration(key, kind))
@@ -319,7 +320,7 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
 
 
 def broken_use(key: str, recipe: Recipe) -> Use | None:
-    """Return the first condition of a field that does not hold; None where all do."""
+    """Return the first condition of a field that does not hold; None if all hold."""
     kind = getattr(getattr(recipe, key.partition(".")[0]), "kind", "")
     return next((use for use in uses(key, kind) if not use.holds(recipe)), None)
 

@@ -1,4 +1,4 @@
-"""Stacks and heads of a model, the sub-layers of its blocks, sizes that follow from its fields."""
+"""Stacks and heads of a model, the sub-layers of its blocks, and sizes that follow from fields."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from sublayer.numbers import count
 
 
 def is_factorised(model: ModelConfig) -> bool:
-    """Return whether projections stand between the embedding matrix's width and the model's.
+    """Return whether a projection leads from the width of the embedding matrix to the model's.
 
-    Source: Lan et al. 2020, of the embedding matrix.
+    Source: Lan et al. 2020, factorized embedding parameterization.
     """
     if model.project_embeddings == "always":
         return True
@@ -32,7 +32,7 @@ def is_factorised(model: ModelConfig) -> bool:
 def embedding_width(model: ModelConfig) -> int:
     """Return the width of the sum of token, position and segment vectors.
 
-    That is ``d_embed`` where the sum is projected, and ``d_model`` where tokens alone are.
+    It is ``d_embed`` if the sum is projected, and ``d_model`` if only tokens are.
     """
     if model.embedding_projection == "sum":
         return model.d_embed or model.d_model
@@ -40,52 +40,52 @@ def embedding_width(model: ModelConfig) -> int:
 
 
 def position_scheme(model: ModelConfig) -> PositionScheme:
-    """Return the row of a model's positions; an LSTM, whose state tells the order, has none."""
+    """Return the row of a model's position scheme; an LSTM has none, since its state is ordered."""
     return POSITIONS["none" if model.kind == "lstm" else model.positions]
 
 
 def head_activation(model: ModelConfig) -> str:
     """Return the activation of a transform head.
 
-    One that follows the networks of the blocks is gelu where those are gated.
+    If it follows the networks of the blocks, it is gelu for gated networks.
     """
     if model.head_activation != "ffn":
         return model.head_activation
     row = FFNS.get(model.ffn)
     if row is None:
-        # A network that has no row stands for itself, so that what refuses it can name it.
+        # An unknown network is returned unchanged, so that the error can name it.
         return model.ffn
     return "gelu" if row.is_gated else row.activation
 
 
 def key_heads(model: ModelConfig) -> int:
-    """Return the number of heads of keys and values: as many as of queries."""
+    """Return the number of heads of keys and values, equal to the number of query heads."""
     return model.n_heads
 
 
 def learns_beta(model: ModelConfig, activation: str) -> bool:
-    """Return whether an activation has a parameter: the slope of a swish that learns it."""
+    """Return whether an activation has a parameter, the learned slope of a swish."""
     return activation == "swish" and model.swish_beta == "learned"
 
 
 def linear_parameters(model: ModelConfig, d_in: int, d_out: int) -> int:
-    """Count the parameters of a linear map, its bias included where the model has biases."""
+    """Count the parameters of a linear map, with its bias if the model has biases."""
     n_biases = d_out if model.bias else 0
     return d_in * d_out + n_biases
 
 
 def norm_parameters(model: ModelConfig, width: int) -> int:
-    """Count the parameters of a norm that has gains: a layer norm has biases beside them."""
+    """Count the parameters of an affine norm: gains, and for a layer norm also biases."""
     per_feature = {"layer": 2, "rms": 1, "none": 0}[model.norm]
     return per_feature * width
 
 
 @dataclass(frozen=True)
 class StackShape:
-    """A stack of a model: executed blocks, and the sub-layers of each in order.
+    """Stack of a model: the number of executed blocks, and the sub-layers of a block in order.
 
-    ``feeds_memory`` tells the encoder beside a decoder, whose cross entries attend to its states,
-    ``is_fed`` that decoder.
+    ``feeds_memory`` marks the encoder of an encoder-decoder, to whose states cross entries attend,
+    and ``is_fed`` its decoder.
     """
 
     name: Literal["encoder", "decoder", "lstm"]
@@ -96,27 +96,27 @@ class StackShape:
 
     @property
     def attends_to_itself(self) -> bool:
-        """Return whether its tokens attend to each other in some sub-layer."""
+        """Return whether a sub-layer is self-attention."""
         return any(entry.kind.attends_to == "itself" for entry in self.block)
 
     @property
     def last_attention(self) -> int | None:
-        """Return the place in the block of its last attention to itself; None where it has none."""
+        """Return the index in the block of its last self-attention; None if there is none."""
         places = [i for i, entry in enumerate(self.block) if entry.kind.attends_to == "itself"]
         return places[-1] if places else None
 
     @property
     def is_causal(self) -> bool:
-        """Return whether a token sees only itself and tokens before it."""
+        """Return whether a token sees only itself and earlier tokens."""
         return self.name != "encoder"
 
 
 def stacks(model: ModelConfig) -> tuple[StackShape, ...]:
-    """Return the stacks of a model, the one that computes its output last.
+    """Return the stacks of a model, with the output's stack last.
 
-    A decoder beside an encoder has its own blocks and their number, or else the encoder's, with a
-    cross entry after each attention. A layer of an LSTM is a block of one entry. Raises ConfigError
-    as ``parse_block`` does.
+    The decoder of an encoder-decoder has its own block and number of blocks, or else those of the
+    encoder, with a cross entry after each attention. A layer of an LSTM is a block of one entry.
+    Raises ConfigError as ``parse_block`` does.
     """
     if model.kind == "lstm":
         return (StackShape("lstm", model.n_layers, (Entry("lstm", None, 1.0),)),)
@@ -134,7 +134,7 @@ def stacks(model: ModelConfig) -> tuple[StackShape, ...]:
 
 
 def entries(model: ModelConfig) -> tuple[Entry, ...]:
-    """Return the sub-layers of a model's blocks, stack by stack, each stack's block once.
+    """Return the sub-layers of the block of every stack, concatenated.
 
     Raises ConfigError as ``parse_block`` does.
     """
@@ -147,15 +147,15 @@ def entries(model: ModelConfig) -> tuple[Entry, ...]:
 def shares(model: ModelConfig, entry: Entry) -> bool:
     """Return whether the blocks of a stack share the weights of an entry.
 
-    ``attention`` stands for cross entries too.
+    Sharing of ``attention`` includes cross entries.
     """
     return model.share in ("all", entry.kind.shared_as)
 
 
 def n_copies(model: ModelConfig, stack: StackShape, entry: Entry) -> int:
-    """Count the sets of weights that the executed blocks of a stack hold of one entry.
+    """Count the sets of weights of one entry among the executed blocks of a stack.
 
-    Shared, one for each block of each group; else one for each executed block.
+    With sharing there is one for each block of each group, else one for each executed block.
     """
     if shares(model, entry):
         return model.share_groups * model.share_inner
@@ -163,9 +163,10 @@ def n_copies(model: ModelConfig, stack: StackShape, entry: Entry) -> int:
 
 
 def is_one_block(model: ModelConfig) -> bool:
-    """Return whether a model is one block, executed again and again: it could be so further.
+    """Return whether a model is a single block, executed repeatedly.
 
-    All sub-layers of all blocks share their weights, and no block has positions of its own.
+    Then all blocks share the weights of all sub-layers, no block has its own positions, and the
+    model could be executed deeper.
     """
     shape, *others = stacks(model)
     if others or POSITIONS[model.positions].adds_before == "every":
@@ -175,13 +176,13 @@ def is_one_block(model: ModelConfig) -> bool:
 
 
 def slot(model: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int:
-    """Compute which set of weights an entry of an executed block of a stack uses.
+    """Compute the index of the set of weights that an entry of an executed block uses.
 
     Layers and sets count from 0.
 
     Shared entries: of ``n_units`` units of ``share_inner`` blocks, unit u belongs to group
-    ``floor(u * share_groups / n_units)``; within a unit blocks are distinct. Others have one set
-    per block. Source: ALBERT's group and inner-group indices, as released.
+    ``floor(u * share_groups / n_units)``; the blocks of a unit have separate sets. Other entries
+    have one set per block. Source: ALBERT's group and inner-group indices, as released.
     """
     if not shares(model, entry):
         return layer
@@ -192,9 +193,9 @@ def slot(model: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int
 
 
 def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:
-    """Raise ConfigError where a stack of a model has fewer blocks than are to be taken.
+    """Raise ConfigError where a stack of a model has fewer than ``n_blocks`` blocks.
 
-    ``name`` is the model's in messages.
+    ``name`` names the model in messages.
     """
     shapes = stacks(model)
     for shape in shapes:
@@ -207,10 +208,11 @@ def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:
 
 
 def last_of_same_weights(model: ModelConfig, n_frozen: int) -> int:
-    """Return how many first blocks have weights of their own, if they are at least ``n_frozen``."""
+    """Return the least number of first blocks, from ``n_frozen`` on, that share no weights with
+    later blocks."""
     (stack,) = stacks(model)
     last = n_frozen
-    # A further block may bring others that share with it.
+    # A further block may share weights with yet further ones.
     for _ in range(stack.n_layers):
         for entry in stack.block:
             slots = [slot(model, stack, layer, entry) for layer in range(stack.n_layers)]
@@ -220,7 +222,7 @@ def last_of_same_weights(model: ModelConfig, n_frozen: int) -> int:
 
 
 def n_frozen_sets(model: ModelConfig, n_frozen: int) -> list[int]:
-    """Count for each sub-layer of a block the sets of weights that the first blocks use."""
+    """Count the sets of weights that the first blocks use, for each sub-layer of a block."""
     (stack,) = stacks(model)
     return [
         len({slot(model, stack, layer, entry) for layer in range(n_frozen)})
@@ -229,43 +231,44 @@ def n_frozen_sets(model: ModelConfig, n_frozen: int) -> list[int]:
 
 
 Reads = Literal["positions", "text", "pooled"]
-"""The final hidden state of every position, that which stands for the text, or that one pooled."""
+"""Input of a head: the final hidden states, the one that represents the text, or that one pooled.
+"""
 
 
 def has_head_projection(config: ResolvedModel) -> bool:
-    """Return whether a linear map to the width of the output matrix stands before it."""
+    """Return whether a linear map to its width precedes the output matrix."""
     return config.head == "transform" or is_factorised(config)
 
 
 def n_classes(config: ResolvedModel) -> int:
-    """Count the classes that share the probability of a token: tokens, or positions beside them."""
+    """Count the classes of the softmax: the tokens, and the positions if it is over all."""
     return config.vocab_size + (config.max_len if config.softmax == "all" else 0)
 
 
 class HeadRow(ABC):
-    """Properties of a head that are known from the settings alone."""
+    """Properties of a head that follow from the settings alone."""
 
     implementation: str
-    """The class that computes it, as ``module:class``."""
+    """Class that computes the head, as ``module:class``."""
     attribute: str
-    """Prefix of the names of its saved tensors; also an attribute of the model."""
+    """Prefix of the names of its saved tensors, and attribute of the model."""
     title: str
-    """Its name in messages."""
+    """Name of the head in messages."""
     reads: Reads
     predicts_tokens = False
-    """True where training computes it only where a token is predicted."""
+    """Whether training computes the head only at predicted tokens."""
 
     @abstractmethod
     def is_asked(self, config: ResolvedModel) -> bool:
-        """Return whether a model has it, of whatever kind."""
+        """Return whether a model has the head."""
 
     @abstractmethod
     def n_parameters(self, config: ResolvedModel) -> int:
-        """Count its parameters where a model has it."""
+        """Count the parameters of the head in a model that has it."""
 
     @abstractmethod
     def n_products(self, config: ResolvedModel) -> int:
-        """Count the multiply-adds of its matrix products for one state that it reads."""
+        """Count the multiply-adds of the head's matrix products for one input state."""
 
 
 class _Vocabulary(HeadRow):
@@ -368,8 +371,7 @@ class _JointSpan(HeadRow):
         return start + end + answerable
 
     def n_products(self, config: ResolvedModel) -> int:
-        # Of a position: its start, and its end given a start; whether there is an answer is of a
-        # text.
+        # Per position: the start, and the end given a start; the absence of an answer is per text.
         width = config.d_model
         return width + 2 * width * width + width
 
@@ -382,9 +384,9 @@ HEADS: dict[str, HeadRow] = {
     "span": _Span(),
     "joint_span": _JointSpan(),
 }
-"""By name, in the order of their computation: what reads the pooler's output stands after it."""
+"""Heads by name, in the order of computation: those that read the pooler's output follow it."""
 
 
 def asked_heads(config: ResolvedModel) -> dict[str, HeadRow]:
-    """Return the rows of the heads that a config asks for, by name."""
+    """Return the rows of the heads of a config, by name."""
     return {name: row for name, row in HEADS.items() if row.is_asked(config)}

@@ -1,8 +1,8 @@
-"""The base of every table of a recipe, the declaration of a field, quantities and their limits.
+"""Base class of a recipe's tables, declaration of fields, quantities and their limits.
 
-Each limit is far above what anyone trains, and low enough that no sum or product of the values
-that they allow overflows: a count of bytes or operations stays a number of the machine. Whether a
-machine can hold these values is another question, asked before anything is allocated.
+Each limit is far above any real training, but low enough that no sum or product of allowed values
+overflows: counts of bytes and operations remain machine numbers. The memory of the machine is
+checked separately, before anything is allocated.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,53 +11,53 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_LAYERS = 1000
-"""Blocks of a stack; the deepest published has 1,000."""
+"""Maximum number of blocks of a stack; the deepest published stack has 1,000."""
 MOST_HEADS = 100_000
 MOST_LABELS = 100_000
 WIDEST = 1_000_000
-"""Features of a residual stream, a head or an embedding."""
+"""Maximum width of a residual stream, a head or an embedding."""
 WIDEST_FFN = 10_000_000
 LARGEST_VOCABULARY = 100_000_000
 LARGEST_TRAINED_VOCABULARY = 2_000_000
 MOST_SENTINELS = 100_000
-"""Gaps of a text, each with an id of its own; the published vocabularies have 100 to 300."""
+"""Maximum number of sentinels; published vocabularies have 100 to 300."""
 MOST_BUCKETS = 1024
-"""Distances that positions tell apart."""
+"""Maximum distance that relative positions distinguish."""
 LONGEST_WINDOW = 100_000_000
-"""Tokens of a window."""
+"""Maximum number of tokens of a window."""
 MOST_WINDOWS = 1_000_000_000
-"""Windows of a batch."""
+"""Maximum number of windows of a batch."""
 MOST_BATCH_TOKENS = 1_000_000_000_000
 MOST_STEPS = 1_000_000_000_000
 MOST_TOKENS = 1e18
 LARGEST_SEED = 2**63 - 1
-"""Largest seed of a generator of random numbers."""
+"""Largest seed of a random number generator."""
 MOST_THREADS = 1024
 LARGEST_FACTOR = 1e6
-"""A weight, a standard deviation: what numbers are multiplied with."""
+"""Largest factor, such as a weight or a standard deviation."""
 LARGEST_RATE = 1e38
-"""A learning rate that float32 holds: one that ruins a training ends it with what to do."""
+"""Largest learning rate, within float32; a rate that makes training diverge is reported then."""
 MOST_ENTRIES = 100
-"""Sub-layers of a block."""
+"""Maximum number of sub-layers of a block."""
 WIDEST_BEAM = 1000
 LARGEST_PENALTY = 10.0
-"""Exponent of a translation's length."""
+"""Largest exponent of the length of a translation."""
 MOST_ROWS = 1_000_000
-"""Lines, windows or continuations that a command computes at a time."""
+"""Maximum number of lines, windows or continuations that a command computes at a time."""
 LONGEST_TEXT = 65_536
-"""Characters of a setting."""
+"""Maximum number of characters of a setting."""
 MOST_SEEDS = 1000
-"""Runs of an arm."""
+"""Maximum number of runs of an arm."""
 MOST_JOBS = 1024
-"""Runs at a time."""
+"""Maximum number of runs at a time."""
 MOST_ARMS = 500
-"""Recipes that a comparison compares, and settings that it tries in each."""
+"""Maximum number of recipes of a comparison, and of settings tried in each."""
 MOST_FINETUNINGS = 1000
-"""Of a stage of tasks under one pre-training; seeds of two pre-trainings are so far apart."""
+"""Maximum number of fine-tunings of a stage per pre-training, and distance of the seeds of two."""
 
 
 def text_problem(text: str) -> str | None:
-    """Return the fault of a text as such, in words; None for an ordinary one."""
+    """Describe the fault of a text, whatever its field; None for a valid text."""
     if len(text) > LONGEST_TEXT:
         return f"has {len(text):,} characters: give at most {LONGEST_TEXT:,}"
     if "\0" in text:
@@ -72,7 +72,7 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Factor = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)]
 Steps = Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_STEPS)], ...], Field(strict=False)]
 SharePair = Annotated[tuple[Share, Share], Field(strict=False)]
-"""TOML arrays, which arrive as lists and are kept as tuples, and bounded numbers."""
+"""Types of TOML arrays, which are converted from lists to tuples, and of bounded numbers."""
 
 Number = TypeVar("Number")
 
@@ -96,13 +96,13 @@ Weight = Annotated[Number, Field(ge=0.0, le=LARGEST_FACTOR)]
 Scale = Annotated[Number, Field(gt=0.0, le=LARGEST_FACTOR)]
 Rate = Annotated[Number, Field(gt=0.0, le=LARGEST_RATE)]
 NormLimit = Annotated[Number, Field(ge=0.0, le=1e30)]
-"""Quantities: ``int`` or ``float``, or None beside it, with a unit and a range."""
+"""Types of quantities: ``int`` or ``float``, optionally None, with a unit and a range."""
 
 
 class Table(BaseModel):
-    """One table of a recipe: frozen, strict, and closed to unknown keys.
+    """Table of a recipe: frozen, strict, and closed to unknown keys.
 
-    Its validator is built when it is first used: that of an optimizer alone seldom is.
+    Its validator is built at the first use, since most optimizers' validators are never used.
     """
 
     model_config = ConfigDict(
@@ -119,11 +119,11 @@ def field(
     derived: str | None = None,
     **constraints: Any,
 ) -> Any:
-    """Declare a field of a table, of which more is to be said than its default.
+    """Declare a field of a table with more properties than its default.
 
-    ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which
-    this field has an effect, ``when`` names further conditions, of ``CONDITIONS`` in ``rules.py``;
-    setting it elsewhere is a ConfigError. ``derived`` names in words the value of an unset field.
+    ``unit`` is the unit of a number. ``needs`` maps a sibling field to the values with which this
+    field has an effect, ``when`` names further conditions, of ``CONDITIONS`` in ``rules.py``; to
+    set the field otherwise is a ConfigError. ``derived`` describes the value of an unset field.
     ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
     """
     extra: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def field(
 
 
 def checked_by(check: Callable[[Any], object]) -> AfterValidator:
-    """Return the validator of a field whose values ``check`` refuses, by a ConfigError."""
+    """Return the validator of a field whose values ``check`` rejects by a ConfigError."""
 
     def validated(value: Any) -> Any:
         check(value)

@@ -190,7 +190,7 @@ def _load(path: Path) -> Any:
     except _DAMAGES as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise CheckpointError(
-            f"{path} is damaged or cut short, or not a file that torch.save wrote: {reason}"
+            f"{path} is damaged or truncated, or not a file that torch.save wrote: {reason}"
         ) from None
 
 

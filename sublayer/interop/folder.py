@@ -217,7 +217,7 @@ def _load(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise CheckpointError(f"{describe_absence(path)}: fetch it") from None
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is damaged or cut short ({error}): fetch it again") from None
+        raise CheckpointError(f"{path} is damaged or truncated ({error}): fetch it again") from None
 
 
 def is_hub_name(text: str) -> bool:

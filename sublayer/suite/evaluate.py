@@ -47,20 +47,20 @@ _BASELINES = {
 """Rows below the models, in order, with their descriptions."""
 _NOTHING = Measured((), {})
 _LONGEST = 200
-"""Characters of an internal error in a reason."""
+"""Maximum number of characters of an internal error in a reason."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a suite, checked: each model by each measure, and the results."""
+    """Checked work of a suite: each model by each measure, and the results."""
 
     suite: SuiteFile
     candidates: Sequence[Candidate]
     measures: Sequence[Measure]
     refusals: Mapping[tuple[int, int], str]
-    """Refusals by the positions of model and measure; empty if the measure applies."""
+    """Refusals by the indices of model and measure; empty if the measure applies."""
     scores: Mapping[tuple[int, int], Measured] = field(default_factory=dict)
-    """Results by the same positions."""
+    """Results by the same indices."""
     machine: Mapping[str, Any] = field(default_factory=dict)
 
     def scorecard(self) -> Scorecard:
@@ -73,7 +73,7 @@ class Work:
             cells.update(scores.cells)
             for column in columns[index]:
                 if column.name not in scores.cells:
-                    reasons[column.name] = scores.reason or "it was not scored on this part"
+                    reasons[column.name] = scores.reason or "the model was not scored on this part"
             for name, by_column in scores.others.items():
                 for column_name, cell in by_column.items():
                     baselines[name].setdefault(column_name, cell)
@@ -98,7 +98,7 @@ class Work:
     def to_json(self) -> dict[str, Any]:
         """Return the scorecard as JSON."""
         described = card_json(self.scorecard())
-        # The rows of models are the first.
+        # The rows of models come first.
         for row, candidate in zip(described["rows"], self.candidates, strict=False):
             row["run"] = str(candidate.path)
             row["model"] = candidate.kind
@@ -106,7 +106,7 @@ class Work:
         return {"title": self.suite.title, **described, "notes": notes, "machine": machine}
 
     def _columns(self) -> list[list[Metric]]:
-        """List the columns of each measure: the models', or else the expected ones."""
+        """List the columns of each measure: the models' columns, or else the expected ones."""
         columns: list[dict[str, Metric]] = [{} for _ in self.measures]
         for (_, index), scores in self.scores.items():
             if scores.cells:
@@ -127,8 +127,8 @@ class Work:
                     whose, first_cell = first.setdefault((name, column), (model, cell))
                     if first_cell.mean != cell.mean:
                         note = (
-                            f"{labels[column]}: {name} is for the rows of {whose}; {model} was "
-                            "trained or scored on other rows, with another value"
+                            f"{labels[column]}: the baseline {name} is for the rows of {whose}; "
+                            f"{model} was trained or scored on other rows, with another baseline"
                         )
                         notes[note] = None
         return list(notes)
@@ -161,7 +161,7 @@ class Work:
         scores.update(zip(divided, world.gather(mine, len(divided)), strict=True))
         for row, index in applying:
             if self.measures[index].is_timed:
-                # The others wait.
+                # The other processes wait.
                 first = self._measured((row, index), device) if world.is_main else _NOTHING
                 scores[row, index] = world.gather([first], world.size)[0]
         machine = {**describe_machine(device), "threads": n_threads}
@@ -172,7 +172,8 @@ class Work:
     ) -> Measured:
         """Measure one model by one measure; a failure becomes a reason.
 
-        An unexpected error while processes train ``together`` ends them all: others would wait.
+        An unexpected error while processes train ``together`` ends them all, since the others would
+        wait.
         """
         row, index = pair
         candidate, measure = self.candidates[row], self.measures[index]
@@ -194,7 +195,7 @@ class Work:
                 return Measured(measure.columns, {}, reason="this machine has too little memory")
             # Other scores, perhaps of hours, are kept.
             return Measured(
-                measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}"
+                measure.columns, {}, reason=f"failed: {one_line(str(error))[:_LONGEST]}"
             )
 
 
@@ -206,7 +207,7 @@ def check_suite(path: Path, runs: Sequence[Path]) -> Work:
     suite = read_suite(path)
     with stage("finding the models"):
         candidates = find_candidates(runs)
-    with stage("finding what they are scored on"):
+    with stage("finding the data to score on"):
         names = [name for group in suite.tasks for name in group.names]
         measures: list[Measure] = [ParameterCount()] if suite.parameters else []
         measures += [Speed()] if suite.speed else []

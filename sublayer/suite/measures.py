@@ -86,39 +86,39 @@ _ARTICLES = {"encoder": "an encoder", "decoder": "a decoder", "lstm": "an LSTM"}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to score."""
+    """Model to score."""
 
     name: str
-    """Unique among the models."""
+    """Name of the model, unique among the models."""
     path: Path
     """Path of the run, the checkpoint or the model folder."""
     shell: TextModel
-    """The model without its weights, but with its tokenizer and its tasks."""
+    """Model without its weights, but with its tokenizer and its tasks."""
     recipe: Recipe | None
-    """The recipe of its run; None outside one."""
+    """Recipe of the model's run; None without a run."""
 
     @property
     def kind(self) -> str:
-        """The kind of model."""
+        """Kind of the model."""
         return self.shell.model.config.kind
 
     @property
     def described(self) -> str:
-        """The kind in words."""
+        """Kind of the model in words."""
         return _ARTICLES.get(self.kind, f"an {self.kind}")
 
     @property
     def spec(self) -> TaskSpec | None:
-        """The tasks that it answers; None if not fine-tuned."""
+        """Tasks of the model; None if it was not fine-tuned."""
         return self.shell.task
 
     @property
     def context(self) -> int:
-        """Its context in tokens."""
+        """Context of the model in tokens."""
         return context_of(self.shell.model, self.recipe)
 
     def load(self, device: torch.device) -> TextModel:
-        """Load it with its weights. Raises CheckpointError if they are damaged."""
+        """Load the model with its weights; raise CheckpointError if they are damaged."""
         return load(self.path, device=device)
 
 
@@ -134,7 +134,7 @@ def find_candidates(paths: Sequence[Path]) -> list[Candidate]:
         if len(parts) > 2 and parts[-1] == MODEL_NAME:
             parts = parts[:-1]
         if len(parts) > 2 and parts[-2] == CHECKPOINTS_NAME:
-            # A step needs its run's name.
+            # The name of a checkpoint needs its run's name.
             parts = (*parts[:-3], f"{parts[-3]}/{parts[-1]}")
         if parts in all_parts:
             raise ConfigError(f"{path} is named twice: leave one out")
@@ -153,7 +153,7 @@ def find_candidates(paths: Sequence[Path]) -> list[Candidate]:
 
 
 def shell_of(folder: Path) -> TextModel:
-    """Return the model of a model folder without its weights. Raises CheckpointError."""
+    """Return a model folder's model without its weights. Raises CheckpointError."""
     with torch.device("meta"):
         shell = compose(read_config(folder)).eval()
     return TextModel(shell, load_model_tokenizer(folder), load_task(folder))
@@ -179,7 +179,7 @@ class Measured(NamedTuple):
 
     columns: Sequence[Metric]
     cells: Mapping[str, Cell]
-    """By column."""
+    """Scores by column."""
     others: Mapping[str, Mapping[str, Cell]] = {}
     """Scores of baselines and references, by row and column."""
     notes: Sequence[str] = ()
@@ -188,17 +188,17 @@ class Measured(NamedTuple):
 
 
 class Measure(ABC):
-    """A measure, with its files already read or known to exist."""
+    """Measure, with its files already read or known to exist."""
 
     columns: tuple[Metric, ...]
-    """The columns that it fills, as far as known in advance."""
+    """Columns that the measure fills, as far as known in advance."""
     title: str
     """Progress text for people."""
     is_timed = False
-    """True if nothing else may run at the same time."""
+    """Whether nothing else may run at the same time."""
 
     def refusal(self, candidate: Candidate) -> str:
-        """Return why a model cannot be measured by its nature; empty if it can.
+        """Return the reason why a kind of model cannot be measured; empty if it can.
 
         Raises a SublayerError for a user's mistake, before any computation.
         """
@@ -206,7 +206,7 @@ class Measure(ABC):
 
     @abstractmethod
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Measure a model. Raises a SublayerError if that is impossible."""
+        """Measure a model; raise a SublayerError if that is impossible."""
 
     def one(
         self,
@@ -215,7 +215,7 @@ class Measure(ABC):
         others: Mapping[str, Cell] = {},
         notes: Sequence[str] = (),
     ) -> Measured:
-        """Return the scores of a measure of one column; ``others`` are baselines, by their rows."""
+        """Return the scores of a measure of one column; ``others`` are baselines, by row."""
         [column] = self.columns
         named = [f"{candidate.name}, {column.label}: {note}" for note in notes]
         beside = {row: {column.name: other} for row, other in others.items()}
@@ -223,7 +223,7 @@ class Measure(ABC):
 
 
 class ParameterCount(Measure):
-    """The number of parameters, heads included."""
+    """Number of parameters, heads included."""
 
     columns = (score_column("parameters", "parameters", is_lower_better=True, decimals=0),)
     title = "counting parameters"
@@ -245,11 +245,11 @@ _FEWEST, _MOST = 5, 50
 """Number of timed passes."""
 _BUDGET_S = 2.0
 _LONGEST = 2048
-"""Tokens per row, at most."""
+"""Maximum number of tokens per row."""
 
 
 class Speed(Measure):
-    """Tokens a second of a forward pass."""
+    """Tokens per second of a forward pass."""
 
     columns = (score_column("tokens_per_second", "tokens/s", decimals=0),)
     title = "measuring the speed"
@@ -262,7 +262,7 @@ class Speed(Measure):
         is_pair = isinstance(model, EncoderDecoder)
         size = scored_sequences(model, context), max(1, context // 2) if is_pair else context
         generator = torch.Generator().manual_seed(0)
-        assert model.config.vocab_size is not None, "the model is built"
+        assert model.config.vocab_size is not None, "a built model has a vocabulary"
         source, target = (
             torch.randint(model.config.vocab_size, size, generator=generator).to(device)
             for _ in range(2)
@@ -293,15 +293,15 @@ class Speed(Measure):
 
 
 COMPRESSED = "xz"
-"""The row of a general compressor."""
+"""Row of a general compressor."""
 _CHUNK_BYTES = 4 << 20
 
 
 class BitsPerByte(Measure):
     """Bits per byte of a text, without its first token.
 
-    Every token has at least half the model's context before it. Raises DataError if the text is not
-    on this machine.
+    Every token has at least half of the model's context before it. Raises DataError if the text is
+    not on this machine.
     """
 
     def __init__(self, text: TextTable) -> None:
@@ -318,12 +318,12 @@ class BitsPerByte(Measure):
                 f"{text.path} is a release of several splits: name the files of a single split"
             )
         for document in source.documents:
-            document.read()  # raises for an empty, binary or cut file
+            document.read()  # raises for an empty, binary or truncated file
         self._documents = source.documents
 
     @cached_property
     def _compressed(self) -> Cell:
-        """Bits per byte of the documents, one after another, as xz compresses them."""
+        """Bits per byte of the concatenated documents, compressed by xz."""
         compressor = lzma.LZMACompressor(preset=9)
         n_bytes, n_compressed = 0, 0
         for document in self._documents:
@@ -340,14 +340,14 @@ class BitsPerByte(Measure):
         if not isinstance(candidate.shell.model, Decoder):
             return f"{candidate.described} does not predict a text from beginning to end"
         if candidate.shell.tokenizer is None:
-            return "it has no tokenizer.json, so it cannot read text"
+            return "the model has no tokenizer.json, so it cannot read text"
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Score the text in windows half a context apart."""
         text_model = candidate.load(device)
         model, tokenizer = text_model.model, text_model.tokenizer
-        assert tokenizer is not None, "a model without a tokenizer is refused"
+        assert tokenizer is not None, "a measured model must have a tokenizer"
         text = prepare_text(
             tokenizer, path=self._text.path, split="valid", documents=self._text.documents
         )
@@ -364,7 +364,7 @@ class BitsPerByte(Measure):
         )
         items = window_items(text, likelihood, context=context, stride=stride)
         columns = items.tables[WINDOWS].columns
-        # The error of a ratio of sums over windows, taken as a random sample.
+        # Standard error of a ratio of sums over windows, which are taken as a random sample.
         bits, n_bytes = columns["nats"] / math.log(2), columns["bytes"]
         n, total, error = len(bits), float(n_bytes.sum()), None
         if n > 1 and total:
@@ -374,7 +374,7 @@ class BitsPerByte(Measure):
         notes = []
         if not text.store.is_lossless:
             notes.append(
-                "its tokenizer is lossy, so unknown text was scored as unknown tokens: not "
+                "the tokenizer is lossy, so that unknown text was scored as unknown tokens: not "
                 "comparable"
             )
         return self.one(candidate, cell, {COMPRESSED: self._compressed}, notes)
@@ -383,13 +383,13 @@ class BitsPerByte(Measure):
 def local_folder(tasks: Sequence[str], data: str | None) -> str:
     """Return the folder of one of several tasks: the named one, or else the cache's.
 
-    Raises DataError if there is none: nothing is downloaded.
+    Raises DataError if there is none, since nothing is downloaded.
     """
     titles = " or ".join(TASKS[name].title for name in tasks)
     if data is not None:
         if not any(find_files(TASKS[name], data) for name in tasks):
             raise DataError(
-                f"{data} has no files of {titles}: `sublayer tasks {data}` lists what it has"
+                f"{data} has no files of {titles}: `sublayer tasks {data}` lists its tasks"
             )
         return data
     for name in tasks:
@@ -403,13 +403,13 @@ def local_folder(tasks: Sequence[str], data: str | None) -> str:
 
 
 REFERENCE = "reference"
-"""The row of the published reference: 1 on the axis of the probes' source."""
+"""Row of the published reference, which is 1 on the axis of the probes' source."""
 
 
 class ProbeMeasure(Measure):
-    """A probe, read once and applied to every model.
+    """Probe, read once and applied to every model.
 
-    Raises ConfigError for settings that it does not take, DataError if its files are not on this
+    Raises ConfigError for settings that do not apply to it, DataError if its files are not on this
     machine.
     """
 
@@ -446,7 +446,7 @@ class ProbeMeasure(Measure):
 
 
 COPIED = "source copied"
-"""The row of the source as its translation."""
+"""Row of the source as its translation."""
 _MEASURE = "sacrebleu"
 
 
@@ -468,7 +468,7 @@ class Bleu(Measure):
                 f"{len(self._references):,}: give one translation per source line"
             )
         if not self._sources:
-            raise DataError(f"{pairs.source} has no lines to translate")
+            raise DataError(f"{pairs.source} has no lines to translate: name another file")
         self.columns = (score_column(f"bleu/{pairs.label}", f"BLEU, {pairs.label}"),)
         self.title = f"translating {pairs.label}"
 
@@ -477,7 +477,7 @@ class Bleu(Measure):
         if not isinstance(candidate.shell.model, EncoderDecoder):
             return f"{candidate.described} does not translate"
         if not isinstance(candidate.shell.tokenizer, BilingualTokenizer):
-            return "it was not trained to translate: it has no tokenizer of two languages"
+            return "the model was not trained to translate: it has no tokenizer of two languages"
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
@@ -490,7 +490,9 @@ class Bleu(Measure):
         n_long = sum(line.is_too_long for line in translated)
         notes = []
         if n_long:
-            notes.append(f"{count(n_long, 'line')} longer than the model reads, scored as empty")
+            notes.append(
+                f"{count(n_long, 'line')} longer than the model's maximum, scored as empty"
+            )
         tokens = self._pairs.bleu_tokenizer
         tokens = tokens or bleu_tokenizer_of(tokenizer.target.language)
         counted = self._counted(texts, tokens)
@@ -518,9 +520,9 @@ def _cell(counts: LineCounts) -> Cell:
 
 
 class TaskMeasure(Measure):
-    """A task, with every model scored on its development set.
+    """Task, on whose development set every model is scored.
 
-    Raises DataError if its files are missing on this machine, or are not the required ones.
+    Raises DataError if its files are missing on this machine, or lack a required split.
     """
 
     def __init__(self, name: str, group: TasksTable, suite_tasks: Sequence[str]) -> None:
@@ -537,19 +539,19 @@ class TaskMeasure(Measure):
             if split not in files:
                 raise DataError(
                     f"{self._data} has no {split} file of {self._task.title}: "
-                    f"`sublayer tasks {self._data}` lists what it has"
+                    f"`sublayer tasks {self._data}` lists its tasks and their files"
                 )
 
     def trains(self, candidate: Candidate) -> bool:
-        """Return whether a model has to be fine-tuned first."""
+        """Return whether a model must be fine-tuned first."""
         return self._group.finetune is not None and not self._answers(candidate)
 
     def refusal(self, candidate: Candidate) -> str:
         """Refuse a model that answers other tasks, or cannot be fine-tuned.
 
-        Raises ConfigError if a model answers none of the suite's tasks and none is to be learned
-        now, if a setting does not fit, and if the folder of its run holds a run of another recipe,
-        or of other seeds.
+        Raises ConfigError if a model answers none of the suite's tasks and is not fine-tuned now,
+        if a setting does not apply, and if the folder of its run holds a run of another recipe or
+        of other seeds.
         """
         if self._answers(candidate):
             return ""
@@ -561,7 +563,10 @@ class TaskMeasure(Measure):
                     f"{candidate.name} has no head that answers {self._task.title}: name a run "
                     'that was fine-tuned on it, or a folder to fine-tune it in, finetune = "FOLDER"'
                 )
-            return f"it answers {', '.join(names)}, and the suite fine-tunes nothing on this task"
+            return (
+                f"the model answers {', '.join(names)}, and the suite fine-tunes no model on this "
+                "task"
+            )
         try:
             loaded = self._loaded(candidate, self._group.set)
         except ConfigError as error:
@@ -595,7 +600,7 @@ class TaskMeasure(Measure):
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Score the answers of a model, fine-tuned first unless it already answers the task."""
+        """Score the answers of a model, which is fine-tuned first unless it answers the task."""
         if self.trains(candidate):
             # Existing runs are reused.
             folder = self._folder(candidate)
@@ -611,7 +616,7 @@ class TaskMeasure(Measure):
         text_model = candidate.load(device)
         options: dict[str, Any] = {"path": self._data}
         if self._named(candidate):
-            assert text_model.task is not None, "it answers the task"
+            assert text_model.task is not None, "a scored model must have a task"
             tasks = text_model.task.tasks
             same = tuple(task for task in tasks if task.name == self._task.name)
             text_model.task = replace(text_model.task, tasks=same)
@@ -631,7 +636,7 @@ class TaskMeasure(Measure):
         return spec is not None and any(task.name == self._task.name for task in spec.tasks)
 
     def _answers(self, candidate: Candidate) -> bool:
-        """Return whether a model answers the task: a foreign one by its label words."""
+        """Return whether a model answers the task, which a foreign one may by its label words."""
         if self._named(candidate):
             return True
         spec = candidate.spec
@@ -662,7 +667,7 @@ class TaskMeasure(Measure):
         return True
 
     def _folder(self, candidate: Candidate) -> Path:
-        assert self._group.finetune is not None, "it is fine-tuned"
+        assert self._group.finetune is not None, "a fine-tuned model needs a folder"
         return Path(self._group.finetune) / candidate.name.replace("/", "-") / self._task.name
 
     def _of_reports(
