@@ -370,7 +370,7 @@ def test_a_table_that_cannot_be_learned_is_refused_and_a_wrong_column_first(subl
     assert "leave out --data" in sublayer(*words, "--data", "glue").refusal()
     code, _, err = sublayer(*words, "--group", "film")
     assert (code, (here / "runs").exists()) == (2, False)
-    assert "in 1 group that one side takes" in err.splitlines()[-1]
+    assert "in 1 indivisible group" in err.splitlines()[-1]
     wrong = sublayer("finetune", "albert-small", "my.csv", "--text", "reveiw", "--label", "stars")
     assert "reveiw" in wrong.refusal() and "did you mean review" in wrong.err
 

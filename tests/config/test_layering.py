@@ -125,8 +125,11 @@ def test_the_new_name_is_given_in_one_line(tmp_path):
     text = 'derived = []\n[objective]\nkind = "masked"\nmask_most = 3\nmax_predictions = 4\n'
     (tmp_path / "recipe.toml").write_text(text)
     for said, read in (
-        (f"^objective.{words}: write that$", lambda: load_recipe("gpt", ["objective.mask_most=2"])),
-        (rf"{words}: write that \(recipe {file}\)$", lambda: load_recipe(file)),
+        (
+            f"^objective.{words}: write the new name$",
+            lambda: load_recipe("gpt", ["objective.mask_most=2"]),
+        ),
+        (rf"{words}: write the new name \(recipe {file}\)$", lambda: load_recipe(file)),
         (words, lambda: load_study("bert-base", vary_texts=["objective.mask_most=10,20"])),
         (words, lambda: load_recipe(tmp_path)),
     ):
@@ -282,7 +285,7 @@ def test_a_new_optimizer_drops_settings_of_the_old_one_and_keeps_shared_ones():
 def test_an_unknown_key_names_the_nearest_and_its_layer(key, meant):
     with pytest.raises(ConfigError, match=rf"^{key} .*{meant}.*\(recipe x\)$"):
         merge([Layer("recipe x", {key: 1})])
-    for wrong, says in (({3: 1}, "name a field"), ({key: {3}}, f"{key} is given a set")):
+    for wrong, says in (({3: 1}, "name a field"), ({key: {3}}, f"{key} has a value of type set")):
         with pytest.raises(ConfigError, match=says):
             layering.override_layer(wrong, "command line")
 

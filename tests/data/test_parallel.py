@@ -73,7 +73,7 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     path = written(tmp_path / "a.tsv", "\n".join(lines).encode())
     assert list(tab_pairs(path, FIELDS, [])) == EXPECTED
     half = json_records(written(tmp_path / "b.jsonl", b'{"en": "a", "de": "\\ud800"}'))
-    with pytest.raises(DataError, match=r"b.jsonl:1: '\\ud800' is half a surrogate pair"):
+    with pytest.raises(DataError, match=r"b.jsonl:1: '\\ud800' is half of a surrogate pair"):
         list(record_pairs(half, FIELDS))
     with pytest.raises(DataError, match="b.tsv, line 2: no tab"):
         list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n"), FIELDS, []))
@@ -83,7 +83,7 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
         notes = []
         found = list(tab_pairs(written(tmp_path / "c.tsv", text), FIELDS, notes))
         assert found == [(2, "house", "Haus"), (3, "tree", "Baum")]
-        assert "names columns" in notes[0] and "with more than two columns" in notes[1]
+        assert "as a header" in notes[0] and "with more than two columns" in notes[1]
 
 
 def test_a_zip_of_one_file_is_read_as_the_lines_of_a_side(tmp_path):
@@ -98,7 +98,7 @@ def test_a_zip_of_one_file_is_read_as_the_lines_of_a_side(tmp_path):
 
 def test_filters_tell_why_pairs_are_dropped():
     sizes = ((1, 1), (4, 3), (3, 2), (0, 3), (0, 0), (5, 5), (4, 2), (2, 4))
-    longer, wider = "with more than 4 words", "with more than 1.5 words to one"
+    longer, wider = "with more than 4 words on a side", "with a length ratio above 1.5"
     reasons = ["", "", "", "with an empty side", "with an empty side", longer, wider, wider]
     assert [refused_pair(["x"] * n, ["y"] * m, (4, 1.5)) for n, m in sizes] == reasons
     assert not refused_pair(["x"] * 1000, ["y"])
@@ -122,7 +122,7 @@ def test_training_is_filtered_and_scored_texts_are_whole(tmp_path, capsys):
     assert set(zip(sources, targets, strict=True)) == known | {("a hat", "ein hut")}
     err, pairs = capsys.readouterr().err, data.test.pairs
     assert "8 pairs with an empty side left out" in err and "train split: the bil" not in err
-    assert "8 pairs with more than 3 words to one left out" in err
+    assert "8 pairs with a length ratio above 3 left out" in err
     given = zip([*EN, " "], [*DE, " "], strict=True)
     assert [(pair.source, pair.target) for pair in pairs] == [*given]
     assert (pairs[0].source_words, pairs[5].target_words) == ("a man 's hat .", "")

@@ -103,7 +103,7 @@ def test_other_files_replace_a_split_and_a_published_one_is_kept(file, folder, c
     mixed = config_of((str(release), str(file)), split="80/10/10", context=8)
     expected = b"A test sentence .\n" + TEXT[len(TEXT) * 90 // 100 :]
     assert raw(prepare(mixed, cache=cache).test) == expected
-    with pytest.raises(ConfigError, match="data.split = 80/10/10 has no effect: .* has a publish"):
+    with pytest.raises(ConfigError, match="data.split = 80/10/10 has no effect: .* has publish"):
         prepare(config_of(release, split="80/10/10", context=8), cache=cache)
 
 
@@ -111,13 +111,15 @@ def test_a_text_that_is_read_twice_is_refused(file, folder, cache, tmp_path):
     for path, fields in (
         (file, {"valid_path": str(file)}), (folder, {"test_path": str(folder / "07.txt")}),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=r"(valid|test)_path = .* is also read for train"):
+        with pytest.raises(
+            ConfigError, match=r"(valid|test)_path = .* shares a file with the train"
+        ):
             prepare(config_of(path, **fields), cache=cache)
     one, two = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
     for path in (one, two):
         Path(path).write_text(f'{{"text": "{path}."}}\n' * 9 + '{"text": "Same."}')
     both = "b.jsonl, document at line 10, the same as .*a.jsonl, document at line 10; name other"
-    with pytest.raises(ConfigError, match=f"valid_path = .*b.jsonl is also read .*{both}"):
+    with pytest.raises(ConfigError, match=f"valid_path = .*b.jsonl shares a file .*{both}"):
         prepare(config_of(one, valid_path=two, documents="json"), cache=cache)
     for paths, rule in (((str(folder), str(folder / "07.txt")), None), ((one, two), "json")):
         with pytest.raises(ConfigError, match="are the same text, named twice: leave one out"):
@@ -276,7 +278,9 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
     assert found == [(paths[0], 1, None), (paths[1], 2, None), ("bookcorpus", 1, None)]
     sources = find_sources({paths[0]: 2.0}, {"bookcorpus": 0.5}, cache)
     assert [source.weight for source in sources] == [2.0, 0.5]
-    with pytest.raises(ConfigError, match="there is no text: give data.path, or data.corpus as"):
+    with pytest.raises(
+        ConfigError, match="the recipe names no text: give data.path, or data.corpus as"
+    ):
         find_sources(None, None, cache)
     with pytest.raises(ConfigError, match="albert-intrinsic reads files of SQuAD"):
         find_sources(None, "albert-intrinsic", cache)
@@ -349,7 +353,7 @@ def test_other_archives_and_damaged_ones_are_refused_and_leave_nothing(
         link = tarfile.TarInfo(f"{TRAINING}/news.en-00001-of-00100")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         opened.addfile(link)
-    refused(linked, "link.tar is an archive other than the lm1b release")
+    refused(linked, "link.tar is not the archive of the lm1b release")
     whole = write_archive(tmp_path / "whole.tar.gz", ARCHIVED)
     cut = tmp_path / "cut.tar.gz"
     for n_bytes in (10, 200):
@@ -380,7 +384,7 @@ def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
     assert small()(cache).documents[0].read()[:] == PUBLISHED
     (cache / "corpora" / "small").write_bytes(PUBLISHED[:-1])
     with pytest.raises(
-        DataError, match="small has 999 bytes, but small has 1,000: put the whole file"
+        DataError, match="small has 999 bytes, but small has 1,000: put the complete file"
     ):
         small()(cache)
 

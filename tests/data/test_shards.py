@@ -231,7 +231,9 @@ def test_encoded_shards_are_not_encoded_again_nor_kept_of_another_text(tmp_path,
     with monkeypatch.context() as patched:
         patched.setattr(shards, "python_command", lambda module: [sys.executable, "-c", ""])
         patched.setattr(EncodingProgress, "skip", skipped)
-        with pytest.raises(DataError, match="tokens ended with code 0: run the same command"):
+        with pytest.raises(
+            DataError, match="encoding process .* ended with code 0: run the same command"
+        ):
             write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
     assert skipped.call_count >= 19
     changed = [ranges(PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:])]
@@ -245,7 +247,7 @@ def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
     source = ranges(b"one\ntwo\nthree\n" + b"x" * 99)
     # BPE cuts before the end of a line, sentences are cut behind it.
     for unit, line in (("none", 3), ("lines", 4)):
-        with pytest.raises(DataError, match=f", line {line}: 0 MiB without a place where the text"):
+        with pytest.raises(DataError, match=f", line {line}: 0 MiB of text without a place to cut"):
             list(cut_shards([source], BPE.cut, unit))
     [shard] = cut_shards([source], BYTES.cut, "none")
     assert shard.text.n_bytes == 113
@@ -260,7 +262,7 @@ def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
 
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(FooterFile, "close", full)
-    with pytest.raises(DataError, match="cannot write .*: No space left on device; set SU"):
+    with pytest.raises(DataError, match="cannot write .*: No space left on device: set SU"):
         write_store(tmp_path / "a", documents(tmp_path), BPE, **settings)
 
 

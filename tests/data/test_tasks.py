@@ -408,7 +408,7 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
         data = prepared(tmp_path, cache)
         [train], [test] = of_tasks(data.train).parts, of_tasks(data.test).parts
         *notes, beside = train.notes
-        assert beside == "train.jsonl beside train.tsv not read"
+        assert beside == "train.jsonl: not read, since train.tsv is"
         places = [note.rpartition("(")[2] for note in notes]
         assert places == ["train.tsv:4)", "train.tsv:7)"]
         assert test.notes == ["2 rows left out: no label (-1 or empty), first dev.tsv:3"]
@@ -416,10 +416,10 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
 
 
 @pytest.mark.parametrize("train, dev, message", [
-    (["fine\t1"], ["good\t1"], "is held out to select by"),
+    (["fine\t1"], ["good\t1"], "is held out for selection"),
     (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left"),
     (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label"),
-    (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "are positive"),
+    (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "label positive"),
 ])  # fmt: skip
 def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train, dev, message):
     rows_of(tmp_path, "train", *train)
@@ -434,7 +434,7 @@ def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(t
     lines = [f"{number}\t{texts.format(number)}\t{number % 2}\n" for number in range(20)]
     text = "".join(["index\tsentence1\tsentence2\tlabel\n", *lines]).encode()
     write_release(folder, {f"WNLI/{split}.tsv": text for split in ("train", "dev")})
-    with pytest.raises(DataError, match="nothing of WNLI is left to train on"):
+    with pytest.raises(DataError, match="WNLI has no examples to train on"):
         prepared(folder, cache, tasks="wnli", **settings)
     data = prepared(folder, cache, tasks={"wnli": 1.0, "sst2": 1.0}, **settings)
     split, test = of_tasks(data.train), of_tasks(data.test)

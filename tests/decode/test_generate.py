@@ -148,7 +148,7 @@ def test_step_logits_are_those_of_a_forward_pass(fields, n_rows):
         cache, step = Cache(model.config, n_rows, length, torch.float64), Stepper(model, n_rows)
         found = [step(tokens[:, place], cache) for place in range(length)]
         torch.testing.assert_close(torch.stack(found, 1), expected, rtol=1e-10, atol=1e-12)
-        with pytest.raises(ConfigError, match="do not fit a cache"):
+        with pytest.raises(ConfigError, match="do not fit into a cache"):
             step(tokens[:, 0], cache)
         # A step continues behind a forward pass as well as behind other steps.
         behind = Cache(model.config, n_rows, length, torch.float64)
@@ -217,7 +217,7 @@ def test_fixed_step_logits_are_those_of_other_steps(fields):
             expected = moving(tokens[:, place], caches[0])
             found = fixed(tokens[:, place], caches[1])
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-        with pytest.raises(ConfigError, match="do not fit a cache"):
+        with pytest.raises(ConfigError, match="do not fit into a cache"):
             fixed(tokens[:, 0], caches[1])
     assert caches[1].length == 70
 

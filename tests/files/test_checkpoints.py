@@ -39,16 +39,16 @@ def change_state(path, **changed):
 
 
 @pytest.mark.parametrize("damage, words", [
-    (lambda path: (path / WEIGHTS).write_bytes(b"weight"), "has 6 bytes where 7 were written"),
+    (lambda path: (path / WEIGHTS).write_bytes(b"weight"), "has 6 of 7 bytes"),
     (lambda path: (path / WEIGHTS).write_bytes(b"Weights"), "its checksum differs"),
     (lambda path: (path / WEIGHTS).unlink(), "is missing"),
     (lambda path: (path / "manifest.json").unlink(), "is not a complete checkpoint"),
     (lambda path: (path / "manifest.json").write_text("{}"), "does not list model/model.safe"),
     (lambda path: change_manifest(path, a={"bytes": 1}), "sha256: field required"),
     (lambda path: change_manifest(path, **{"../passwd": {"bytes": 1, "sha256": "0" * 64}}),
-     "passwd' is no file of the checkpoint"),
+     "passwd' is not a file of the checkpoint"),
     (lambda path: change_state(path, best={"step": 7, "loss": 1}), "step-00000007 is not a"),
-    (lambda path: change_state(path, step=5), "state.json is of step 5"),
+    (lambda path: change_state(path, step=5), "state.json belongs to step 5"),
 ])  # fmt: skip
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage, words):
     assert newest_checkpoint(tmp_path / "missing", pytest.fail) is None
@@ -99,7 +99,7 @@ def test_a_part_of_another_checkpoint_is_refused(tmp_path):
     first, second = (sorted(path.glob("model/shard-*")) for path in paths)
     checkpoints.verify_parts(first)
     shutil.copy(second[1], first[1])
-    with pytest.raises(CheckpointError, match=r"shard-2.safetensors is not what was written"):
+    with pytest.raises(CheckpointError, match=r"shard-2.safetensors is damaged: its checksum"):
         checkpoints.verify_parts(first)
     (checkpoint_path(tmp_path, 1) / "manifest.json").unlink()
     checkpoints.verify_parts(first)
@@ -136,10 +136,10 @@ def test_parts_are_put_together_where_there_is_no_whole_file(stored):
 
 
 @pytest.mark.parametrize("name, slices, message", [
-    ("wide", [(WIDE[:2, :2], [0, 0])], "has no whole wide: a part is missing"),
-    ("wide", [(WIDE[:, :2].double(), [0, 0])], "has no whole wide"),
+    ("wide", [(WIDE[:2, :2], [0, 0])], "lacks a piece of wide: a part"),
+    ("wide", [(WIDE[:, :2].double(), [0, 0])], "lacks a piece of wide"),
     # Rows 0 and 1, 3 and 4, and 1 once more, of five: none is missing in number but row 2.
-    ("tall", [(TALL[:2], [0, 0]), (TALL[3:], [3, 0]), (TALL[1:2], [1, 0])], "has no whole tall"),
+    ("tall", [(TALL[:2], [0, 0]), (TALL[3:], [3, 0]), (TALL[1:2], [1, 0])], "a piece of tall"),
     ("wide", [(WIDE[:, :2].int(), [0, 0]), (WIDE[:, 2:].int(), [0, 2])], "has wide as I32"),
 ])  # fmt: skip
 def test_slices_that_make_no_weights_are_refused(stored, name, slices, message):
@@ -158,7 +158,7 @@ def test_a_damaged_part_is_named(stored):
     save_file({"wide": WIDE}, path)
     second.write_bytes(second.read_bytes()[:-1])
     for read in (StoredTensors.headers, StoredTensors.read):
-        with pytest.raises(CheckpointError, match=r"shard-00002\S+ is damaged or cut short"):
+        with pytest.raises(CheckpointError, match=r"shard-00002\S+ is damaged or truncated"):
             read(stored)
 
 

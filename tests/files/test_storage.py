@@ -163,7 +163,7 @@ def test_a_file_is_fetched_whole_or_refused_unless_it_may_differ(site, tmp_path,
     with shown_by(HeardStages(say_nothing, print)):
         replace(published(url), n_bytes=None, may_differ=True).fetch(target)
     assert target.read_bytes() == b"newer"
-    assert f"{url}/file.zip is not the file whose sha256 is known" in capsys.readouterr().out
+    assert f"{url}/file.zip has another sha256 than expected" in capsys.readouterr().out
 
 
 def test_a_download_that_is_cut_off_is_refused(tmp_path):
@@ -217,7 +217,9 @@ def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
         assert list(read_lines(path)) == []
         for damaged in () if pack is bytes else (packed[:-1], b"plain text"):
             path.write_bytes(damaged)
-            with pytest.raises(DataError, match=rf"{name} is damaged (gzip|zstd) \(.*\): fetch or"):
+            with pytest.raises(
+                DataError, match=rf"{name} is a damaged (gzip|zstd) file \(.*\): fetch or"
+            ):
                 list(read_lines(path))
     with pytest.raises(DataError, match=r"gone is not there: name another"):
         list(read_lines(tmp_path / "gone"))
@@ -263,7 +265,9 @@ def test_lines_of_a_compressed_file_are_held_within_memory(tmp_path, monkeypatch
     monkeypatch.setattr(lines, "_most_bytes", lambda: 5000)
     for name, n_bytes, stop in (("a.gz", 1, 5), ("b.gz", 2000, 2)):
         (tmp_path / name).write_bytes(gzip.compress((b"a" * n_bytes + b"\n") * 9))
-        with pytest.raises(DataError, match=f"{name} becomes more lines .* from line {stop} on"):
+        with pytest.raises(
+            DataError, match=f"{name} decompresses to more lines .* from line {stop} on"
+        ):
             text_lines(tmp_path / name)
         assert text_lines(tmp_path / name, stop - 1) == ["a" * n_bytes] * (stop - 1)
     (tmp_path / "c").write_bytes(b"a\r\n" * 9)
@@ -302,9 +306,9 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
     path = tmp_path / "large.json"
     path.write_text("[" + "1, " * 400 + "1]")
     assert len(read_json(path, DataError, max_bytes=path.stat().st_size)) == 401
-    with pytest.raises(DataError, match=r"large\.json is larger than 1,202 bytes"):
+    with pytest.raises(DataError, match=r"large\.json is larger than the maximum of 1,202 bytes"):
         read_json(path, DataError, max_bytes=path.stat().st_size - 1)
-    with pytest.raises(DataError, match=r"large\.json holds no JSON object"):
+    with pytest.raises(DataError, match=r"large\.json is not a JSON object"):
         parsing.read_json_object(path, DataError)
     path.write_bytes(b"\xef\xbb\xbfa = 1")
     assert read_toml(path, DataError) == {"a": 1}, "editors of Windows begin files with this mark"

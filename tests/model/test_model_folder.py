@@ -268,7 +268,7 @@ def described(model):
 
 @pytest.mark.parametrize("damage, message", [
     (weights(lambda held: held.update({TABLE: held[TABLE][:7].clone()})),
-     r"embedding.weight of shape \[7, 5\].*asks for \[17, 5\]"),
+     r"embedding.weight of shape \[7, 5\].*needs \[17, 5\]"),
     (weights(lambda held: held.update(stray=torch.zeros(1))), "stray"),
     (weights(lambda held: held.pop("final_norm.weight")), r"final_norm\.weight"),
     (weights(lambda held: held["final_norm.bias"].fill_(torch.inf)), "norm.bias .* not finite"),
@@ -278,7 +278,7 @@ def described(model):
     (config("{"), "is not JSON"), (config('{"format": "other"}'), "does not describe"),
     (config('{"format": "sublayer", "version": 2}'), "version 2"),
     (described({"n_layers": "two"}), r"model\.n_layers"),
-    (described({"n_heads": 4}), r"does not say what model\.d_head is"),
+    (described({"n_heads": 4}), r"lacks model\.d_head"),
     (described({"n_heads": 7}), r"model\.n_heads = 7 must divide"),
 ])  # fmt: skip
 def test_a_folder_that_describes_no_model_or_another_is_refused(saved, damage, message):
@@ -312,7 +312,9 @@ def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(saved,
     described["model"] |= {"n_layers": 1000, "share": "none"}
     path.write_text(json.dumps(described))
     monkeypatch.delattr("sublayer.model.model_folder.compose")
-    with pytest.raises(CheckpointError, match=r"tensors, its config asks for 2,000 at least; name"):
+    with pytest.raises(
+        CheckpointError, match=r"tensors, but its config needs at least 2,000: name"
+    ):
         load_weights(saved[0])
 
 
@@ -326,7 +328,7 @@ def test_weights_of_another_format_are_converted_or_refused(tmp_path, caplog):
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     torch.testing.assert_close(loaded(TOKENS).logits, model(TOKENS).logits, rtol=0.02, atol=0.02)
     weights(lambda held: held.update({name: held[name].to(torch.float8_e5m2)}))(tmp_path / "model")
-    with pytest.raises(CheckpointError, match=rf"has {name} as \w+: weights are floating"):
+    with pytest.raises(CheckpointError, match=rf"has {name} as \w+: weights must be floating"):
         load(tmp_path / "model")
 
 

@@ -118,7 +118,7 @@ def test_a_row_describes_its_class(scheme):
     positions.check(causal(5))
     # Padding does not count against a table.
     positions.check(causal(6, padding=1))
-    longer = pytest.raises(ConfigError, match=r"6 tokens is longer than model.max_len = 5")
+    longer = pytest.raises(ConfigError, match=r"6 tokens exceeds model.max_len = 5")
     with longer if row.has_end else nullcontext():
         positions.check(causal(6))
     classes = {name: load_class(row.implementation) for name, row in POSITIONS.items()}

@@ -135,14 +135,14 @@ def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own():
     model(torch.tensor([[1, 2, 3]]), cache=cache)
     assert len({id(cache.key_values(layer, 0)) for layer in range(3)}) == 3
     assert cache.key_values(0, 1) is None  # a feed-forward network keeps nothing
-    with pytest.raises(ConfigError, match=r"3 \+ 2 tokens do not fit a cache of max_len = 4"):
+    with pytest.raises(ConfigError, match=r"3 \+ 2 tokens do not fit into a cache of max_len = 4"):
         model(torch.tensor([[4, 5]]), cache=cache)
     assert cache.length == 3
     tokens = draw_tokens(1, 20)
     model = random_model()
     cache = Cache(model.config, 1, 20, torch.float64)
     model(tokens[:, :13], cache=cache)
-    with pytest.raises(ConfigError, match=r"14 tokens is longer than model.max_len = 13"):
+    with pytest.raises(ConfigError, match=r"14 tokens exceeds model.max_len = 13"):
         model(tokens[:, 13:14], cache=cache)
 
 

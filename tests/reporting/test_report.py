@@ -462,7 +462,7 @@ def test_tables_for_a_paper_have_every_run_and_difference_to_the_last_digit(tmp_
     for path in (tmp_path / f"runs{suffix}" for suffix in (".csv", ".md", ".tex")):
         tables.check_table_files([path])
         tables.write_tables(results, path)
-        with pytest.raises(ConfigError, match="is there already"):
+        with pytest.raises(ConfigError, match="exists already"):
             tables.check_table_files([path])
     rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     runs = [(row["arm"], int(row["seed"]), float(row["bits_per_byte"]))

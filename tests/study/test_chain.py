@@ -207,12 +207,12 @@ def test_a_full_disk_and_missing_files_are_named_first(tmp_path, monkeypatch, ca
         assert cli.main(words(path, "--out", str(tmp_path / "full"))) == 2
     assert "the models of all runs take" in capsys.readouterr().err
     assert not list(tmp_path.glob("full/stages/*"))
-    for gone, message in (("SST-2", "has no files of SST-2"), ("", "is not a folder")):
+    for gone, message in (("SST-2", "has no labelled files of SST-2"), ("", "is not a folder")):
         (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
         assert cli.main(words(path, "--out", str(out))) == 2
         error = capsys.readouterr().err
         assert f"stage sst2: {tmp_path}/glue {message}" in error.strip().splitlines()[-1]
-        assert "turning the text" not in error and not out.exists()
+        assert "tokenizing the text" not in error and not out.exists()
     (tmp_path / "my.csv").write_text("text,label\n" + "a b,1\nc d,0\n" * 40)
     own = {"table": str(tmp_path / "my.csv"), "columns": {"text": "text", "label": "label"}}
     assert cli.main(words(write_chain(tmp_path, **stages_of(own)))) == 2

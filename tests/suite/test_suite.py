@@ -113,13 +113,13 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, sublayer):
     found = evaluate(plain, record.parent, "--json").found()
     assert cells_of(found, "sst2")["sst2"]["mean"] == scores["dec"]["mean"]
     [row] = [row for row in found["rows"] if row["kind"] == "model"]
-    assert row["reasons"]["rte"].startswith("it answers sst2, and the suite fine-tunes nothing")
+    assert row["reasons"]["rte"].startswith("the model answers sst2, and the suite fine-tunes no")
 
 
 def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path, monkeypatch):
     suite = f'{TUNED}set.data.context = 5\nfinetune = "{tmp_path}/tuned"\nseeds = 2\n'
     found = evaluate(suite, "dec", "--json").found()
-    assert "dec, SST-2: 8 of 8 rows (100%) of the test part" in str(found["notes"])
+    assert "dec, SST-2: 8 of 8 rows (100%) of the test split" in str(found["notes"])
     cell = cells_of(found, "sst2")["dec"]
     places = [tmp_path / f"tuned/dec/sst2/seed-{seed}/scores.json" for seed in range(2)]
     one, other = (json.loads(path.read_text())["tasks"][0]["score"] for path in places)
@@ -171,9 +171,9 @@ def test_models_options_and_files_are_checked(evaluate, place, tmp_path):
     there.write_text("")
     for words, message in (
         (("dec", place / "dec"), "is named twice"), (("dec", "nowhere"), "nowhere is not there"),
-        (("dec", "--stride", 4), "--stride applies to one"), (("dec", "--csv", there), "is there"),
-        (("dec", "--html", tmp_path / "none" / "card.html"), "there is no folder"),
-        (("dec", "--csv", tmp_path / "card.html"), "has to end in .csv"),
+        (("dec", "--stride", 4), "--stride applies to one"), (("dec", "--csv", there), "exists"),
+        (("dec", "--html", tmp_path / "none" / "card.html"), "is missing: create it"),
+        (("dec", "--csv", tmp_path / "card.html"), "must end in .csv"),
     ):  # fmt: skip
         assert message in evaluate(TEXT, *words).refusal()
 
@@ -189,7 +189,7 @@ def test_a_failure_is_a_reason_beside_the_other_scores(evaluate, monkeypatch, tm
     (tmp_path / "short.txt").write_text("a")
     assert reason_of(TEXT.replace("other.txt", f"{tmp_path}/short.txt"))
     for error, message in (
-        (RuntimeError("could not create a primitive descriptor"), "it failed: could not create"),
+        (RuntimeError("could not create a primitive descriptor"), "failed: could not create"),
         (RuntimeError("could not create a primitive"), "too little memory"),
         (MemoryError(), "too little memory"),
     ):

@@ -48,7 +48,7 @@ def test_a_device_is_chosen_for_every_process(monkeypatch):
     assert machine.choose_device("cpu") == torch.device("cpu")
     # No machine has so many.
     for name, shown in (("cuda", "cuda:97"), ("cuda:96", "cuda:96"), ("tpu", "tpu"), ("", "")):
-        with pytest.raises(ConfigError, match=f"device '{shown}' is not there"):
+        with pytest.raises(ConfigError, match=f"device '{shown}' is missing"):
             machine.choose_device(name)
 
 
@@ -129,11 +129,12 @@ def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched)
 
 
 @pytest.mark.parametrize("name, value, line", [
-    ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is no whole number from 1 on"),
-    ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
-    ("RANK", "", "RANK = unset is no whole"), ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port"),
-    ("RANK", "4", "RANK = 4 is none of WORLD_SIZE = 4 processes"),
-    ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
+    ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is not an integer of at least 1"),
+    ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is not an integer of at least 1"),
+    ("RANK", "", "RANK = unset is not an integer"),
+    ("MASTER_PORT", "0", "MASTER_PORT = 0 is not a port"),
+    ("RANK", "4", "RANK = 4 must be at least 0 and below WORLD_SIZE = 4"),
+    ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is not a port from 1 to 65535"),
 ])  # fmt: skip
 def test_a_launch_of_no_launcher_is_refused_by_name(launched, name, value, line):
     launched(**{name: value})
@@ -186,7 +187,10 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path, monkeypatch, is_pos
 def test_another_kind_of_file_is_in_the_way(tmp_path, make):
     (tmp_path / "theirs").write_text("theirs")
     make(tmp_path / LOCK)
-    with pytest.raises(ConfigError, match="is in the way, it is not a file"), held(tmp_path):
+    with (
+        pytest.raises(ConfigError, match="is not a file, but the name of the lock"),
+        held(tmp_path),
+    ):
         pass
     assert (tmp_path / "theirs").read_text() == "theirs" and os.path.lexists(tmp_path / LOCK)
 

@@ -52,7 +52,7 @@ def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
     ("a.jsonl", '{"a": NaN}\n', "a.jsonl:1"), ("a.jsonl", b'{"a": 1}\n\xff\n', "line 2: byte 0xff"),
     ("a.json", '[{"a": 1}, 2]', "a.json:2"), ("a.csv", 'a,b\n1,2\n"never ends,3\n4,5\n', "a.csv:3"),
     ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"),
-    ("a.parquet", b"PAR1", "a.parquet is not a whole Parquet file (Parquet f"),
+    ("a.parquet", b"PAR1", "a.parquet is a damaged Parquet file (Parquet f"),
     *((f"a.csv{each}", b"BZh9 no archive", "damaged") for each in (".bz2", ".xz", ".zip")),
     ("a.xlsx", b"PK\3\4", "not a complete .xlsx"), ("a.xls", b"", "save it as "),
 ])  # fmt: skip
@@ -88,7 +88,7 @@ def test_values_of_parquet_that_python_lacks_are_refused(tmp_path):
         list(read_records(tmp_path / "a.parquet"))
     late = arrow.table({"day": arrow.array([1 << 60], arrow.timestamp("us"))})
     parquet.write_table(late, tmp_path / "b.parquet")
-    with pytest.raises(DataError, match=r"b.parquet is not a whole .* \(date value out of range"):
+    with pytest.raises(DataError, match=r"b.parquet is a damaged .* \(date value out of range"):
         list(read_records(tmp_path / "b.parquet"))
 
 

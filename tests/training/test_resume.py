@@ -81,7 +81,7 @@ RAGGED = [*later(1, 2, 4), f"source.{TABLE(1)}", TABLE(1), TABLE(2), TABLE(3)]
 STARTS = [
     (TWO, TWO, None, "", []),
     (JUDGED, ENCODER, None, f"pooler (RUN has none), {NO_JUDGE}", ["pooler.", *JUDGE]),
-    (ONE_CLASS, JUDGED, None, "sentence head (that of RUN has other weights)", JUDGE),
+    (ONE_CLASS, JUDGED, None, "sentence head (the head of RUN has another shape)", JUDGE),
     ({}, NO_BIAS, None, "output bias (RUN has none)", ["head.bias"]),
     (JUDGED, POOLED, 1, f"{NO_JUDGE}, 2 of 3 blocks", LATER),
     (DEEP, SHALLOW, 2, "2 of 4 blocks", stack("encoder", 2, 4)),
@@ -116,7 +116,7 @@ def test_heads_and_positions_that_are_not_asked_for_are_left_out(tmp_path):
     source = make_model(2, **fields, sentence_classes=2, max_len=11)
     assert start(model, source, tmp_path / "run") == [
         "left out of RUN: sentence head (the recipe asks for none)",
-        "keeps the first 7 of the 11 positions that RUN has learned",
+        "keeps the first 7 of the 11 learned positions of RUN",
     ]
     assert all(of.equal(source.state_dict()[k][: len(of)]) for k, of in model.state_dict().items())
 
@@ -126,7 +126,7 @@ def test_a_label_head_is_kept_for_the_same_answers_alone(tmp_path):
     source, model, fresh = (make_model(seed, label_outputs=2) for seed in (2, 1, 1))
     files = spec_files(rte)
     notes = start(model, source, tmp_path / "run", files=files, task=sst2)
-    assert notes == ["starts fresh: label head (that of RUN answers RTE)"]
+    assert notes == ["starts fresh: label head (the head of RUN answers RTE)"]
     assert torch.equal(model.label_head.weight, fresh.label_head.weight)
     assert start(model, source, tmp_path / "again", files=files, task=qnli) == []
     assert all(value.equal(source.state_dict()[name]) for name, value in model.state_dict().items())
@@ -151,9 +151,9 @@ def test_new_tokens_have_rows_as_drawn_and_others_stay_at_their_ids(is_tied, tmp
 
 
 @pytest.mark.parametrize("fields, of_source, layers, message", [
-    ({"max_len": 11}, {}, None, r"learned 7 positions, .* give data\.context=7"),
-    ({}, {"d_ff": 12}, None, r"input.weight is \[12, 8\] there, \[32, 8\] here"),
-    ({}, {"vocab_size": 11}, None, r"embedding.weight is \[11, 8\] there, \[9, 8\] here"),
+    ({"max_len": 11}, {}, None, r"7 learned positions, .* give data\.context=7"),
+    ({}, {"d_ff": 12}, None, r"input.weight has the shape \[12, 8\] there, \[32, 8\] here"),
+    ({}, {"vocab_size": 11}, None, r"embedding.weight has the shape \[11, 8\].*\[9, 8\] here"),
     ({}, {"n_layers": 2}, None, r"it has no decoder.sublayers.0.2.function.output.bias"),
     (THREE, TWO, 3, "init.layers = 3 is more than the 2 blocks of the decoder of the model of"),
     ({**TWO, "n_layers": 2}, THREE, 3, "than the 2 blocks of the encoder of the recipe"),
@@ -174,7 +174,7 @@ def test_a_run_reads_its_start_once_and_notes_it_once(made, run, tmp_path, monke
     assert [call.args for call in load_weights.call_args_list] == [(first / "model",)]
     blocks, heads = [text for text in notes.texts if text.startswith("starts fresh")]
     assert blocks == "starts fresh: 1 of 2 blocks (init.layers = 1)"
-    assert "training alone needs" in heads
+    assert "needed only in training" in heads
     (tmp_path / "second" / "record.json").unlink()
     notes = Notes()
     run("second", settings, progress=notes, resume=True)
@@ -206,7 +206,7 @@ def test_frozen_parts_stay_to_the_bit_and_all_else_moves(run, tmp_path, case):
     before, after = map(load_file, paths)
     kept = {name for name, value in before.items() if torch.equal(value, after[name])}
     assert kept == {name for name in before if name.startswith(prefixes)}
-    (line,) = [text for text in notes.texts if text.startswith("stays as it is")]
+    (line,) = [text for text in notes.texts if text.startswith("frozen: ")]
     n_kept = sum(before[name].numel() for name in kept)
     assert f"{n_kept:,} parameters of {sum(each.numel() for each in before.values()):,}" in line
     states = load_file(tmp_path / "end" / "checkpoints" / "step-00000002" / "training.safetensors")
