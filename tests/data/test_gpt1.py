@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.api.tokenizing import find_tokenizer
-from sublayer.data.tokenizers import gpt1 as gpt1_module
-from sublayer.data.tokenizers.gpt1 import (
-    NEWLINE,
-    Gpt1Tokenizer,
-    Gpt1Vocabulary,
-    cut,
-    mend,
-    vocabulary_of,
-    words_of,
-)
+from sublayer.data.tokenizers import gpt1
+from sublayer.data.tokenizers.gpt1 import NEWLINE, Gpt1Tokenizer, Gpt1Vocabulary, vocabulary_of
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError, DataError
@@ -92,14 +84,14 @@ def slowly_trained(counts, n_merges):
 
 
 def words(text):
-    parts = list(words_of(text))
+    parts = list(gpt1.words_of(text))
     return [distinct[number] for distinct, numbers in parts for number in numbers.tolist()]
 
 
 @examples(200)
 @given(TEXTS)
 def test_text_is_mended_and_divided_as_by_the_released_code(text):
-    assert mend(text) == ftfy.fix_text(text)
+    assert gpt1.mend(text) == ftfy.fix_text(text)
     expected = [NEWLINE if word == f"{NEWLINE} " else word for word in released_words(text)]
     assert words(text) == expected
 
@@ -107,14 +99,14 @@ def test_text_is_mended_and_divided_as_by_the_released_code(text):
 def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch):
     prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
     whole = words(prose)
-    monkeypatch.setattr(gpt1_module, "_BLOCK_CHARACTERS", 20)
-    assert words(prose) == whole and len(list(words_of(prose))) > 9
+    monkeypatch.setattr(gpt1, "_BLOCK_CHARACTERS", 20)
+    assert words(prose) == whole and len(list(gpt1.words_of(prose))) > 9
 
 
 @given(st.one_of(TEXTS, TEXTS.map(lambda text: PROSE + text + PROSE)), st.integers(0, 300))
 def test_a_cut_changes_no_word(text, near):
     data = text.encode()
-    place = cut(data, min(near, len(data)))
+    place = gpt1.cut(data, min(near, len(data)))
     assert place <= near
     assert words(data[:place].decode()) + words(data[place:].decode()) == words(text)
 

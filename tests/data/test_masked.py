@@ -18,12 +18,7 @@ from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data import sentence_pairs as pairs_module
 from sublayer.data.masked import Example, MaskRule, MaskVocabulary, PairBatches, mask_tokens, pack
-from sublayer.data.sentence_pairs import (
-    PairRule,
-    Pairs,
-    make_pairs,
-    pairs_of_sentences,
-)
+from sublayer.data.sentence_pairs import PairRule, Pairs
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.translation_batches import BatchRule
 from sublayer.errors import ConfigError, DataError
@@ -50,7 +45,7 @@ def made(documents, seed=0, epoch=0, **rule):
     firsts = np.cumsum([0, *map(len, documents)])[:-1]
     rule = PairRule(**({"task": "sop", "max_len": 23, "p_short": 0.0} | rule))
     places = (sentences[:-1], sentences[firsts], int(sentences[-1]))
-    return make_pairs(*places, rule, seed=seed, epoch=epoch)
+    return pairs_module.make_pairs(*places, rule, seed=seed, epoch=epoch)
 
 
 def rows(pairs):
@@ -193,7 +188,7 @@ def test_what_is_kept_is_what_dropping_from_the_longer_leaves(a, b, budget):
 def test_every_sentence_is_first_once_and_second_once_and_labelled_by_what_it_follows():
     def paired(lengths, **settings):
         rest = {"max_len": 384, "seed": 0, "epoch": 0, **settings}
-        return pairs_of_sentences(np.cumsum([0, *lengths])[:-1], sum(lengths), **rest)
+        return pairs_module.pairs_of_sentences(np.cumsum([0, *lengths])[:-1], sum(lengths), **rest)
 
     lengths = np.random.default_rng(0).integers(1, 40, 501).tolist()
     pairs, starts = paired(lengths), np.cumsum([0, *lengths])

@@ -14,19 +14,7 @@ from sublayer.config.data import CORPORA as NAMES
 from sublayer.config.data import DataConfig
 from sublayer.data import corpora
 from sublayer.data import prepare as preparing
-from sublayer.data.corpora import (
-    CORPORA,
-    HELD_OUT,
-    RELEASE,
-    TRAINING,
-    PublishedFile,
-    extract_release,
-    fetched,
-    find_sources,
-    python_prose,
-    read_billion_words,
-    read_passages,
-)
+from sublayer.data.corpora import HELD_OUT, RELEASE, TRAINING, PublishedFile, python_prose
 from sublayer.data.prepare import TrainingText, prepare, prepare_text, prepare_tokenizer, sampled
 from sublayer.data.text.documents import AS_FILES
 from sublayer.data.text.files import MemoryDocument
@@ -157,14 +145,14 @@ def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
         ("data.test_path", "give another text, data.test_path = PATH"),
     ):
         with pytest.raises(DataError, match=f"^{field} = squad-dev: dev-v1.*ed; {remedy}"):
-            fetched("squad-dev", cache, field=field)
+            corpora.fetched("squad-dev", cache, field=field)
 
 
 def test_passages_are_read_from_lines_and_each_once(tmp_path, cache):
     (tmp_path / "a.jsonl").write_text('{"article": "One."}\n\n{"article": "Zwölf."}\n')
     one = {"paragraphs": [{"context": "One."}, {"context": "Two."}]}
     (tmp_path / "b.json").write_text(json.dumps({"data": [one, one]}))
-    found = read_passages([str(tmp_path)], cache)
+    found = corpora.read_passages([str(tmp_path)], cache)
     assert [each.read() for each in found] == [b"One.", "Zwölf.".encode(), b"Two."]
     assert found[1].name == f"{tmp_path}/a.jsonl, document at line 3"
     for text, message in (
@@ -175,7 +163,7 @@ def test_passages_are_read_from_lines_and_each_once(tmp_path, cache):
     ):  # fmt: skip
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(DataError, match=f"line {message}"):
-            read_passages([str(tmp_path / "a.json")], cache)
+            corpora.read_passages([str(tmp_path / "a.json")], cache)
 
 
 def test_a_text_is_prepared_once_until_it_changes(file, cache):
@@ -268,22 +256,22 @@ def read_all(documents):
 
 
 def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cache, monkeypatch):
-    assert list(CORPORA) == list(NAMES)
+    assert list(corpora.CORPORA) == list(NAMES)
     monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
     write_release(tmp_path / "data/bookcorpus", {"a.txt": b"three\n"})
     write_release(tmp_path, {"a.txt": b"one", "b.txt": b"two"})
     paths = (str(tmp_path / "b.txt"), str(tmp_path / "*.txt"))
-    sources = find_sources(paths, "bookcorpus", cache)
+    sources = corpora.find_sources(paths, "bookcorpus", cache)
     found = [(source.name, len(source.documents), source.weight) for source in sources]
     assert found == [(paths[0], 1, None), (paths[1], 2, None), ("bookcorpus", 1, None)]
-    sources = find_sources({paths[0]: 2.0}, {"bookcorpus": 0.5}, cache)
+    sources = corpora.find_sources({paths[0]: 2.0}, {"bookcorpus": 0.5}, cache)
     assert [source.weight for source in sources] == [2.0, 0.5]
     with pytest.raises(
         ConfigError, match="the recipe names no text: give data.path, or data.corpus as"
     ):
-        find_sources(None, None, cache)
+        corpora.find_sources(None, None, cache)
     with pytest.raises(ConfigError, match="albert-intrinsic reads files of SQuAD"):
-        find_sources(None, "albert-intrinsic", cache)
+        corpora.find_sources(None, "albert-intrinsic", cache)
 
 
 def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(tmp_path, cache, monkeypatch):
@@ -291,7 +279,7 @@ def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(tmp_path, cache, mon
     monkeypatch.setenv("SUBLAYER_DATA", str(data_folder))
     monkeypatch.setattr(corpora.HubSet, "documents", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
     # Without shards it is the hub's, whose held-out split validates with its first half.
-    c4 = CORPORA["c4"](cache).published
+    c4 = corpora.CORPORA["c4"](cache).published
     assert c4 == {"train": ["train", 1, 2, 3, 4], "valid": ["validation", 1], "test": [2, 3, 4]}
 
     def written(*pages):
@@ -310,7 +298,7 @@ def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(tmp_path, cache, mon
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
     rows = [b"one row .\n" * n for n in (1000, 500)]
     expected = [files["a_book.txt"], *rows, b"two rows .\n" * 2]
-    assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
+    assert read_all(corpora.CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
 
 
 def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache):
@@ -322,19 +310,19 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     assert list(map(corpora.find_release, places)) == [tmp_path / RELEASE] * 2 + [None]
     packed = write_archive(tmp_path / "release.tar.gz", ARCHIVED)
     for path in (tmp_path, packed, write_archive(tmp_path / "release.tar", ARCHIVED, "w")):
-        (source,) = find_sources(str(path), None, cache)
+        (source,) = corpora.find_sources(str(path), None, cache)
         assert not source.documents
         assert joined(source.published) == EXPECTED
-    folder = extract_release(packed, cache)
+    folder = corpora.extract_release(packed, cache)
     (folder / TRAINING / "news.en-00001-of-00100").write_bytes(b"Seen .\n")
-    assert extract_release(packed, cache) == folder, "it is extracted once"
+    assert corpora.extract_release(packed, cache) == folder, "it is extracted once"
     assert b"Seen ." in joined(corpora.read_release(folder, cache))["train"]
     # Nothing is extracted outside of the cache.
     names = [f"../../{TRAINING}/news.en-00001-of-00100", "../evil"]
     names.append(f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050")
     evil = dict.fromkeys(names, b"climbing .\n")
     path, known = write_archive(tmp_path / "evil.tar.gz", evil), {*tmp_path.rglob("*")}
-    folder = extract_release(path, cache)
+    folder = corpora.extract_release(path, cache)
     files = [path for path in {*tmp_path.rglob("*")} - known if path.is_file()]
     assert len(files) == 2 and all(path.is_relative_to(folder) for path in files)
 
@@ -344,7 +332,7 @@ def test_other_archives_and_damaged_ones_are_refused_and_leave_nothing(
 ):
     def refused(path, message):
         with pytest.raises(DataError, match=message):
-            extract_release(path, cache)
+            corpora.extract_release(path, cache)
         assert not list(cache.rglob("*lm1b*"))
 
     held_out = {f"{HELD_OUT}/news.en.heldout-00000-of-00050": b"a .\n"}
@@ -392,19 +380,19 @@ def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
 def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monkeypatch):
     (cache / "corpora").mkdir(parents=True)
     write_archive(cache / "corpora" / f"{RELEASE}.tar.gz", ARCHIVED)
-    assert len(read_billion_words(cache, archive=NOWHERE).published["train"]) == 2
+    assert len(corpora.read_billion_words(cache, archive=NOWHERE).published["train"]) == 2
     with pytest.raises(DataError, match=r"small.zip cannot be .* put small into .*cache/corpora"):
         small()(cache)
     data = tmp_path / "data"
     monkeypatch.setenv("SUBLAYER_DATA", str(data))
     for corpus, name in (
         (small(), "small"),
-        (partial(read_billion_words, archive=NOWHERE), f"{RELEASE}.tar.gz"),
+        (partial(corpora.read_billion_words, archive=NOWHERE), f"{RELEASE}.tar.gz"),
     ):
         with pytest.raises(DataError, match=rf"put {name} into {data}"):
             corpus(cache / "empty")
     write_release(data / "lm1b")
-    found = read_billion_words(cache, archive=NOWHERE).published["train"]
+    found = corpora.read_billion_words(cache, archive=NOWHERE).published["train"]
     assert all(document.name.startswith(str(data)) for document in found)
     for place in (data / "other" / "small", data / "small" / "small"):
         write_release(place.parent, {"small": PUBLISHED})

@@ -13,13 +13,6 @@ import pytest
 
 from sublayer.data import shards
 from sublayer.data.counter_rng import Purpose, fork, random_order, seeds
-from sublayer.data.shards import (
-    EncodingProgress,
-    ShardEncoder,
-    cut_shards,
-    note_unfinished,
-    write_store,
-)
 from sublayer.data.store import read_store
 from sublayer.data.text import files
 from sublayer.data.text import ranges as text_ranges
@@ -49,7 +42,7 @@ def path(tmp_path):
 
 def stored(path, *arguments):
     path.unlink(missing_ok=True)
-    write_store(path, *arguments)
+    shards.write_store(path, *arguments)
     return read_store(path)
 
 
@@ -70,7 +63,7 @@ def test_ids_documents_and_sources_are_kept(path):
     assert bpe.token_bytes[store.ids].sum() == store.n_bytes == 21
     # Of the format's first version: stores of then are read now.
     path.unlink()
-    write_store(path, [[*DOCUMENTS, five]], BYTES)
+    shards.write_store(path, [[*DOCUMENTS, five]], BYTES)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest == "d208c34cd96dd1e011fca5e00e3f1ea62cc1d4c7aa9d7c88e824eed6c5174c32"
     # Large vocabularies and lost text are marked.
@@ -108,7 +101,7 @@ def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
 ])  # fmt: skip
 def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, padding):
     assert read_store(path) is None
-    write_store(path, [[DocumentRange(document)]], BYTES, unit)
+    shards.write_store(path, [[DocumentRange(document)]], BYTES, unit)
     whole = path.read_bytes()
     for place in range(0, len(whole), 3):
         changed = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
@@ -179,7 +172,7 @@ def documents(folder):
 
 def written(path, *arguments, **options):
     path.unlink(missing_ok=True)
-    write_store(path, *arguments, **options)
+    shards.write_store(path, *arguments, **options)
     assert read_store(path) is not None
     assert not list(path.parent.glob(f"{path.name}.*.unfinished"))
     return path.read_bytes()
@@ -188,9 +181,9 @@ def written(path, *arguments, **options):
 def stopped(monkeypatch, after, *arguments, **options):
     add = Mock(side_effect=[None] * (after - 1) + [KeyboardInterrupt])
     with monkeypatch.context() as patched:
-        patched.setattr(EncodingProgress, "add", add)
+        patched.setattr(shards.EncodingProgress, "add", add)
         with pytest.raises(KeyboardInterrupt):
-            write_store(*arguments, **options)
+            shards.write_store(*arguments, **options)
 
 
 @pytest.mark.parametrize("unit", ["none", "prose"])
@@ -230,14 +223,14 @@ def test_encoded_shards_are_not_encoded_again_nor_kept_of_another_text(tmp_path,
     skipped = Mock()
     with monkeypatch.context() as patched:
         patched.setattr(shards, "python_command", lambda module: [sys.executable, "-c", ""])
-        patched.setattr(EncodingProgress, "skip", skipped)
+        patched.setattr(shards.EncodingProgress, "skip", skipped)
         with pytest.raises(
             DataError, match="encoding process .* ended with code 0: run the same command"
         ):
-            write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
+            shards.write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
     assert skipped.call_count >= 19
     changed = [ranges(PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:])]
-    write_store(tmp_path / "a", changed, BPE, **settings)
+    shards.write_store(tmp_path / "a", changed, BPE, **settings)
     assert written(tmp_path / "b", changed, BPE) == (tmp_path / "a").read_bytes()
 
 
@@ -248,8 +241,8 @@ def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
     # BPE cuts before the end of a line, sentences are cut behind it.
     for unit, line in (("none", 3), ("lines", 4)):
         with pytest.raises(DataError, match=f", line {line}: 0 MiB of text without a place to cut"):
-            list(cut_shards([source], BPE.cut, unit))
-    [shard] = cut_shards([source], BYTES.cut, "none")
+            list(shards.cut_shards([source], BPE.cut, unit))
+    [shard] = shards.cut_shards([source], BYTES.cut, "none")
     assert shard.text.n_bytes == 113
 
 
@@ -258,12 +251,12 @@ def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
     bad = DocumentRange(FileDocument(tmp_path / "bad.txt", tmp_path / "cache"))
     sources, settings = [[*ranges(*PARAGRAPHS), bad]], {"shard_bytes": 1000, "n_processes": 1}
     with pytest.raises(DataError, match=r"bad.txt, line 3: byte 0xff is not UTF-8"):
-        write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), **settings)
+        shards.write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), **settings)
 
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(FooterFile, "close", full)
     with pytest.raises(DataError, match="cannot write .*: No space left on device: set SU"):
-        write_store(tmp_path / "a", documents(tmp_path), BPE, **settings)
+        shards.write_store(tmp_path / "a", documents(tmp_path), BPE, **settings)
 
 
 @pytest.mark.parametrize("unit", ["none", "prose"])
@@ -273,16 +266,16 @@ def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     document = FileDocument(path, tmp_path / "cache")
     document.digest()
-    add_all = ShardEncoder.add_all
+    add_all = shards.ShardEncoder.add_all
 
     def change_and_add(self, pieces):
         path.write_bytes(b"One. Ten.\n")
         os.utime(path, ns=times)  # it looks the same
         add_all(self, pieces)
 
-    monkeypatch.setattr(ShardEncoder, "add_all", change_and_add)
+    monkeypatch.setattr(shards.ShardEncoder, "add_all", change_and_add)
     with pytest.raises(DataError, match=f"^{path}, or the text after it, changed while it was"):
-        write_store(tmp_path / "a", [[DocumentRange(document)]], BYTES, unit)
+        shards.write_store(tmp_path / "a", [[DocumentRange(document)]], BYTES, unit)
     assert not (tmp_path / "a").exists()
 
 
@@ -292,7 +285,7 @@ def test_a_request_holds_no_text_of_a_compressed_file(tmp_path, monkeypatch, sma
     text = b"".join(b"line %d\n" % number for number in range(20_000))
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text, mtime=0))
     source = [DocumentRange(FileDocument(tmp_path / "a.txt.gz", tmp_path / "cache"))]
-    [shard] = cut_shards([source], ByteTokenizer().cut, "none")
+    [shard] = shards.cut_shards([source], ByteTokenizer().cut, "none")
     request = pickle.dumps(shard.pieces)
     assert len(request) < 1000
     [piece] = pickle.loads(request)  # noqa: S301
@@ -310,9 +303,9 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
     bounds = [(0, None), (5, first + 40), (first + 40, last + 10), (last + 10, None), (3, 9)]
     document = MemoryDocument("a", book)
     source = [DocumentRange(document, *places) for places in bounds] + ranges(b" \n\n ")
-    found = list(cut_shards([source], BPE.cut, unit, shard_bytes))
+    found = list(shards.cut_shards([source], BPE.cut, unit, shard_bytes))
     for shard in found:
-        encoder = ShardEncoder(io.BytesIO(), BPE, unit)
+        encoder = shards.ShardEncoder(io.BytesIO(), BPE, unit)
         encoder.add_all(shard.pieces)
         assert encoder.text == shard.text
     assert sum(shard.text.n_bytes for shard in found) == 2 * len(book) - 5 + 6 + 4
@@ -320,7 +313,7 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
 
 def test_a_refused_text_of_one_shard_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="have no sentences"):
-        write_store(tmp_path / "a", [ranges(b" \n\n ")], BYTES, "lines")
+        shards.write_store(tmp_path / "a", [ranges(b" \n\n ")], BYTES, "lines")
     assert not list(tmp_path.glob("a.*.unfinished"))
 
 
@@ -346,7 +339,7 @@ def test_stopped_preparations_of_other_texts_are_named(tmp_path, capsys):
     names = ("a.9.unfinished", *(f"b{n}.9.unfinished" for n in range(7)))
     write_release(tmp_path, {f"{name}/shard": b"ids" for name in names})
     with shown_by(HeardStages(print, print)):
-        note_unfinished(tmp_path / "a")
+        shards.note_unfinished(tmp_path / "a")
     note = capsys.readouterr().out
     assert "b0.9.unfinished, b1" in note and "a.9" not in note
     assert "and 2 others" in note

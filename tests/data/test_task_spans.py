@@ -17,12 +17,6 @@ from sublayer.data.tasks import spans as decoding
 from sublayer.data.tasks.batches import Assembler, RowRule
 from sublayer.data.tasks.encoded import Marks, SpanExamples, WindowRule, encode_passages
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tasks.spans import (
-    best_windows,
-    cut_windows,
-    encode_with_offsets,
-    gold_places,
-)
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
@@ -58,7 +52,7 @@ def _tokenizer(name):
 
 
 def _found(name, text, word):
-    placed, start = encode_with_offsets(_tokenizer(name), text), text.index(word)
+    placed, start = decoding.encode_with_offsets(_tokenizer(name), text), text.index(word)
     return text[placed.slice(*placed.covering(start, start + len(word)), text)]
 
 
@@ -81,7 +75,7 @@ def test_each_word_of_a_run_of_unknown_ones_is_found(name):
 @examples(200)
 @given(text=st.lists(_DRAWN, max_size=12).map("".join))
 def test_places_are_in_order_and_in_the_text(name, text):
-    placed = encode_with_offsets(_tokenizer(name), text)
+    placed = decoding.encode_with_offsets(_tokenizer(name), text)
     assert np.array_equal(placed.ids, _tokenizer(name).encode(text.encode("utf-8", "replace")))
     assert placed.ids.shape == placed.starts.shape == placed.ends.shape
     assert (np.diff(placed.starts) >= 0).all() and (np.diff(placed.ends) >= 0).all()
@@ -99,22 +93,22 @@ def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
         # A stride that is longer than a window would leave tokens out.
         ((10, 4, 128), [(0, 4), (4, 4), (8, 2)]), ((0, 4), [(0, 0)]),
     ):  # fmt: skip
-        assert cut_windows(*settings) == tuple(range(s, s + n) for s, n in windows)
+        assert decoding.cut_windows(*settings) == tuple(range(s, s + n) for s, n in windows)
     with pytest.raises(ConfigError, match="no room for a passage"):
-        cut_windows(10, 0)
+        decoding.cut_windows(10, 0)
 
 
 def test_a_token_is_scored_where_its_poorer_side_has_most_context_and_an_answer_whole():
     # Tokens 3 to 5 stand in both: by their poorer sides 2, 1, 0 in the first, 0, 1, 2 in the
     # second, which is longer: +0.06 against +0.07.
-    assert best_windows((range(6), range(3, 10))).tolist() == [0] * 4 + [1] * 6
+    assert decoding.best_windows((range(6), range(3, 10))).tolist() == [0] * 4 + [1] * 6
     # Of equals the first: token 2 has 1 on its poorer side in both.
-    assert best_windows((range(4), range(1, 5))).tolist() == [0, 0, 0, 1, 1]
+    assert decoding.best_windows((range(4), range(1, 5))).tolist() == [0, 0, 0, 1, 1]
     # An answer that a window has in part alone is [CLS].
     answers = ((10, 14), (12, 12), (9, 12), (12, 15), None)
-    places = [gold_places(range(10, 15), answer, offset=7) for answer in answers]
+    places = [decoding.gold_places(range(10, 15), answer, offset=7) for answer in answers]
     assert places == [(7, 11), (9, 9), (0, 0), (0, 0), (0, 0)]
-    placed = encode_with_offsets(ByteTokenizer(), "aab ab")
+    placed = decoding.encode_with_offsets(ByteTokenizer(), "aab ab")
     asked = [[Answer("ab", 4), Answer("aab", 0)], [Answer("ab")], [Answer("cd")], []]
     found = [placed.gold_tokens("aab ab", answers) for answers in asked]
     assert found == [(4, 5), (1, 2), None, None]
@@ -129,7 +123,7 @@ def _row(length, **scores):
 
 
 def _ranked(passage, candidates, windows=None, **rest):
-    rest |= {"placed": encode_with_offsets(ByteTokenizer(), passage), "passage": passage}
+    rest |= {"placed": decoding.encode_with_offsets(ByteTokenizer(), passage), "passage": passage}
     windows = windows or (range(len(passage)),)
     return decoding.rank_spans(windows, candidates, offset=_OFFSET, **rest)
 
@@ -175,11 +169,11 @@ def test_no_answer_is_scored_beside_the_best_span_and_joint_ends_are_of_their_st
 def test_decoding_equals_a_loop_over_all_pairs(n_tokens, room, stride, seed):
     generator = np.random.default_rng(seed)
     passage = "".join(generator.choice(list("ab c"), n_tokens))
-    windows = cut_windows(n_tokens, room, stride)
+    windows = decoding.cut_windows(n_tokens, room, stride)
     logits = [generator.normal(size=(2, _OFFSET + len(window) + 1)) for window in windows]
     candidates = [decoding.independent_candidates(*pair, n_best=5) for pair in logits]
     spans = _ranked(passage, candidates, windows, most_tokens=4, n_best=3)
-    scored_in = best_windows(windows)
+    scored_in = decoding.best_windows(windows)
     assert len(scored_in) == n_tokens
     expected = []
     for number, (window, (starts, ends)) in enumerate(zip(windows, logits, strict=True)):

@@ -17,27 +17,8 @@ from hypothesis import strategies as st
 
 from sublayer.config.data import parse_split
 from sublayer.data.text import documents, files
-from sublayer.data.text.documents import (
-    HubSet,
-    Reading,
-    content_keys,
-    identity_of,
-    open_pack,
-    parse_hub,
-    read_documents,
-    sniffed_kind,
-)
-from sublayer.data.text.files import (
-    BOM,
-    FileDocument,
-    MemoryDocument,
-    body_range,
-    describe_encoding,
-    describe_files,
-    describe_records,
-    list_files_left_out,
-    read_path,
-)
+from sublayer.data.text.documents import HubSet, Reading, open_pack, parse_hub, read_documents
+from sublayer.data.text.files import BOM, FileDocument, MemoryDocument, body_range
 from sublayer.data.text.ranges import SPLITS, DocumentRange, divide, sentence_cut, shared_document
 from sublayer.data.text.sentences import (
     RULES,
@@ -62,7 +43,7 @@ PROSE += ["\u00c9t\u00e9 in book 2.", "He slept.", "* * * * *"]
 
 
 def read(entry, cache):
-    return [bytes(document.read()[:]) for document in read_path(str(entry), cache)]
+    return [bytes(document.read()[:]) for document in files.read_path(str(entry), cache)]
 
 
 def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monkeypatch):
@@ -71,11 +52,11 @@ def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cac
     files = {name: name.encode() for name in names[:4]} | {".hidden/d.txt": b"d", ".e.txt": b"e"}
     left_out = {"empty.md": b"", "packed.tar.gz": b"PK", "packed.zip": b"PK", "picture": b"\0PNG"}
     write_release(folder, {**files, "c.txt.gz": gzip.compress(b"c.txt.gz"), **left_out})
-    documents = read_path(str(folder), cache)
+    documents = files.read_path(str(folder), cache)
     assert [document.name for document in documents] == [str(folder / name) for name in names]
     assert read(folder, cache) == [name.encode() for name in names]
-    assert [path.name for path in list_files_left_out(str(folder))] == list(left_out)
-    assert list_files_left_out(str(folder / "b.txt")) == []
+    assert [path.name for path in files.list_files_left_out(str(folder))] == list(left_out)
+    assert files.list_files_left_out(str(folder / "b.txt")) == []
     assert read(folder / "**" / "*.txt", cache) == [b"a[1].txt", b"b.txt"]
     assert read(folder / "a[1].txt", cache) == [b"a[1].txt"], "a name that exists is no glob"
     monkeypatch.setenv("HOME", str(folder))
@@ -190,13 +171,8 @@ def test_blank_lines_stand_between_documents_none_of_which_is_without_end(tmp_pa
     file = FileDocument(tmp_path / "a.txt", tmp_path)
     clean = list(documents.blank_line_texts(file, is_clean=True))
     assert clean == [(3, b"one\r\ntwo\r\n"), (7, b"thr\xffee\r\n")]
-    assert [line for line, _ in documents.blank_line_texts(file, is_clean=False)] == [
-        1,
-        3,
-        7,
-        9,
-        11,
-    ]
+    lines = [line for line, _ in documents.blank_line_texts(file, is_clean=False)]
+    assert lines == [1, 3, 7, 9, 11]
     monkeypatch.setattr(documents, "_LONGEST_DOCUMENT", 20)
     monkeypatch.setattr("sublayer.files.lines._LONGEST_LINE", 25)
     path = tmp_path / "a.txt"
@@ -286,8 +262,8 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
     kinds = {b'\n{"text": 1}': "json", b'<doc id="1">': "articles", b"words": "file"}
     for text, kind in kinds.items():
         (tmp_path / "a.gz").write_bytes(gzip.compress(text))
-        assert sniffed_kind(tmp_path / "a.gz") == kind
-    assert sniffed_kind(tmp_path / "a.parquet") == "parquet"
+        assert documents.sniffed_kind(tmp_path / "a.gz") == kind
+    assert documents.sniffed_kind(tmp_path / "a.parquet") == "parquet"
     assert parse_hub("hub:a/b@train[:10%]") == HubSet("a/b", split="train[:10%]")
     named = HubSet("a-b/c.d_e", "20231101.en", "validation")
     assert parse_hub("hub:a-b/c.d_e:20231101.en@validation") == named
@@ -299,7 +275,7 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
 def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
     (tmp_path / "book.txt").write_bytes(STORY.encode(encoding))
     with pytest.raises(DataError, match="is encoded as UTF-") as refused:
-        read_path(str(tmp_path / "book.txt"), tmp_path)
+        files.read_path(str(tmp_path / "book.txt"), tmp_path)
     command = re.search("`(.*)`", str(refused.value))[1]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     (converted,) = tmp_path.glob("utf8-*")
@@ -313,10 +289,10 @@ def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
     latin.write_bytes(STORY.encode("latin-1"))
     whole.write_text("é" * 40_000)  # of which the first 64 KiB end within a character
     late.write_bytes((STORY * 2000).encode() + b"caf\xe9")
-    assert f"{latin} is not UTF-8: byte 32 is 0xe9." in describe_encoding([whole, latin])
-    assert f"byte {late.stat().st_size - 1:,} is 0xe9" in describe_encoding([late])
-    assert describe_encoding([whole]) is None
-    [note] = describe_files(str(tmp_path), seeks_records=True)
+    assert f"{latin} is not UTF-8: byte 32 is 0xe9." in files.describe_encoding([whole, latin])
+    assert f"byte {late.stat().st_size - 1:,} is 0xe9" in files.describe_encoding([late])
+    assert files.describe_encoding([whole]) is None
+    [note] = files.describe_files(str(tmp_path), seeks_records=True)
     command = re.search("`(.*)`", note.replace("2 files, first ", ""))[1]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "utf8-late.txt").read_text().endswith("café")
@@ -327,10 +303,10 @@ def test_packed_files_are_looked_through_once(tmp_path, cache, monkeypatch):
     packed, plain = tmp_path / "a.txt.gz", tmp_path / "b.txt"
     packed.write_bytes(gzip.compress(np.random.default_rng(0).bytes(2 << 20)))
     plain.write_bytes(b"\xff" * (2 << 20))
-    note = describe_encoding([packed, plain])
+    note = files.describe_encoding([packed, plain])
     assert len(list((cache / "utf-8").iterdir())) == 1
     monkeypatch.setattr("sublayer.data.text.files.read_blocks", lambda path: iter([b"\xff"]))
-    assert describe_encoding([packed, plain]) == note
+    assert files.describe_encoding([packed, plain]) == note
 
 
 def test_a_pointer_of_git_lfs_is_no_file(tmp_path):
@@ -353,9 +329,9 @@ def test_a_pointer_of_git_lfs_is_no_file(tmp_path):
 def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cache, name, text):
     path = tmp_path / name
     path.write_text(text.replace("text", "body"))
-    [note] = describe_files(str(path), seeks_records=True)
+    [note] = files.describe_files(str(path), seeks_records=True)
     settings = dict(re.findall(r"data\.(documents|text_field)=(\w+)", note))
-    [other] = describe_files(str(path), seeks_records=True, as_options=True)
+    [other] = files.describe_files(str(path), seeks_records=True, as_options=True)
     assert f"--documents {settings['documents']}" in other and "data." not in other
     found = texts(path, cache, settings["documents"], text_field=settings.get("text_field", "text"))
     assert found == [b"one", b"two\\nlines" if name == "rows.tsv" else b"two\nlines"]
@@ -372,7 +348,7 @@ def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cach
 ])  # fmt: skip
 def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settings):
     (tmp_path / "rivers.jsonl").write_text(f"{line}\n{line}\n")
-    note = describe_records(tmp_path / "rivers.jsonl")
+    note = files.describe_records(tmp_path / "rivers.jsonl")
     assert (note is None) if settings is None else (settings in note)
 
 
@@ -381,7 +357,7 @@ def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settin
 def test_text_of_any_form_is_described_in_a_line_or_passed(tmp_path_factory, content, suffix):
     path = tmp_path_factory.getbasetemp() / f"described{suffix}"
     path.write_bytes(content.encode())
-    assert "\n" not in (describe_records(path) or "")
+    assert "\n" not in (files.describe_records(path) or "")
 
 
 def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch):
@@ -427,9 +403,9 @@ def test_documents_are_packed_in_order_with_their_places_and_read_once(tmp_path)
         assert [record.name for record in found] == names
         assert (len(found), found.n_empty, found.identity) == (4, 1, pack.identity)
     digests = [hashlib.sha256(text).hexdigest() for text in kept]
-    documents = [MemoryDocument("x", text) for text in kept]
-    assert [record.digest() for record in pack] == identity_of(documents) == digests
-    assert content_keys(documents).tolist() == content_keys(pack).tolist()
+    loose = [MemoryDocument("x", text) for text in kept]
+    assert [record.digest() for record in pack] == documents.identity_of(loose) == digests
+    assert documents.content_keys(loose).tolist() == documents.content_keys(pack).tolist()
     assert [record.read() for record in (pack[-1], *pack[1:3])] == [b"last", *kept[1:3]]
     with pytest.raises(IndexError):
         pack[4]

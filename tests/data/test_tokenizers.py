@@ -14,14 +14,8 @@ from sublayer.api.tokenizing import tokenize
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig
 from sublayer.data.prepare import note_losses, prepare, prepare_text, prepare_tokenizer
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
-from sublayer.data.tokenizers import base as base_module
-from sublayer.data.tokenizers.base import (
-    NotUtf8,
-    WordCache,
-    begins_any_word,
-    begins_word,
-    character_start,
-)
+from sublayer.data.tokenizers import base
+from sublayer.data.tokenizers.base import NotUtf8, WordCache
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import (
     is_former,
@@ -203,20 +197,20 @@ def test_the_file_of_a_folder_is_found_by_its_name(tmp_path):
 def test_cuts_move_back_to_the_start_of_a_character_and_pieces_begin_words_as_released():
     # 1, 2, 3 and 4 bytes begin at 0, 1, 3 and 6.
     starts = [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10]
-    assert [character_start("aé€𝄞".encode(), near) for near in range(12)] == starts
-    assert character_start(b"\x80" * 10, 7) == 7, "bytes that begin none are cut anywhere"
+    assert [base.character_start("aé€𝄞".encode(), near) for near in range(12)] == starts
+    assert base.character_start(b"\x80" * 10, 7) == 7, "bytes that begin none are cut anywhere"
     begin = ("▁the", "▁", "<unk>", ",", "(", "'", "'s", "–", "€", "9", "a9", "é", "漢")
-    assert all(map(begins_word, begin))
-    assert not any(map(begins_word, ("the", "A", "..", "ing.")))
+    assert all(map(base.begins_word, begin))
+    assert not any(map(base.begins_word, ("the", "A", "..", "ing.")))
     inside = ("the", "A", "..", "ing.", "ön", "ская", "습니다", "ि", "é.")
-    assert not any(map(begins_any_word, inside))
-    assert all(map(begins_any_word, ("▁é", ",", "–", "a9", "漢字", "ばら", "ไทย", "。")))
+    assert not any(map(base.begins_any_word, inside))
+    assert all(map(base.begins_any_word, ("▁é", ",", "–", "a9", "漢字", "ばら", "ไทย", "。")))
 
 
 @pytest.mark.parametrize(("most", "most_characters"), [(1, 99), (99, 9), (99, 99)])
 def test_a_word_is_encoded_once_and_what_is_forgotten_again(monkeypatch, most, most_characters):
-    monkeypatch.setattr(base_module, "_MOST_WORDS", most)
-    monkeypatch.setattr(base_module, "_MOST_CHARACTERS", most_characters)
+    monkeypatch.setattr(base, "_MOST_WORDS", most)
+    monkeypatch.setattr(base, "_MOST_CHARACTERS", most_characters)
     random, known = np.random.default_rng(0), ["a", "bb", "", "dddd", "long enough", "f", "gg"]
     cache, seen = WordCache(), []
 

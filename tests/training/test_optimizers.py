@@ -26,14 +26,7 @@ from sublayer.model.parameters import parameter_roles
 from sublayer.objective.base import family_of
 from sublayer.training import optimizers
 from sublayer.training.checkpoints import check_state, optimizer_tensors, restore_optimizer
-from sublayer.training.optimizers import (
-    WHOLE,
-    Division,
-    build_optimizer,
-    parameter_scales,
-    rate_shares,
-    set_learning_rate,
-)
+from sublayer.training.optimizers import WHOLE, Division, build_optimizer
 from tests.breadth import rows
 from tests.training.test_resume import make_model
 
@@ -291,7 +284,7 @@ def test_gpt1s_adam_decays_by_the_corrected_rate_and_adds_eps_to_the_uncorrected
 
 def scales(parameters, n_axes):
     with pytest.raises(StopIteration) as end:
-        next(parameter_scales(parameters, n_axes, WHOLE))
+        next(optimizers.parameter_scales(parameters, n_axes, WHOLE))
     return [value.flatten().tolist() for value in end.value.value]
 
 
@@ -316,7 +309,7 @@ def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
 
 
 def shares(**fields):
-    found = rate_shares(
+    found = optimizers.rate_shares(
         family_of(CausalObjective()).build(make_model(1, **fields), CausalObjective(), 0), 0.5
     )
     return {name.removeprefix("model."): share for name, share in found.items()}
@@ -342,10 +335,10 @@ def test_an_update_is_as_long_as_its_share_of_the_rate(config):
     objective = family_of(CausalObjective()).build(make_model(1), CausalObjective(), 0)
     parameters = dict(objective.named_parameters())
     bare = config.model_copy(update={"weight_decay": 0.0, "betas": (0.0, 0.0)})
-    shared = rate_shares(objective, 0.5)
+    shared = optimizers.rate_shares(objective, 0.5)
     optimizer = build_optimizer(bare, parameters, parameter_roles(objective), shared)
     before = {name: value.detach().clone() for name, value in parameters.items()}
-    set_learning_rate(optimizer, 0.1)
+    optimizers.set_learning_rate(optimizer, 0.1)
     take(optimizer, parameters, {name: torch.ones_like(value) for name, value in before.items()})
     for name, value in parameters.items():
         moved = (before[name] - value.detach()).abs().mean().item()

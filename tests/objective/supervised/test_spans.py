@@ -22,11 +22,6 @@ from sublayer.model.context import Layout
 from sublayer.model.transformer import Encoder, EncoderDecoder
 from sublayer.objective.supervised import heads
 from sublayer.objective.supervised import text as texts
-from sublayer.objective.supervised.heads import (
-    AskedSplit,
-    rank_question,
-    span_losses,
-)
 from sublayer.objective.supervised.text import nats_of_sequences, text_loss, write_part
 from sublayer.tasks.registry import TASKS, TaskSpec, find_files, read_split
 from sublayer.tasks.task import Answer, Example
@@ -125,7 +120,7 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
     batch = Assembler(encoded, RULE).pack(np.arange(len(encoded)))
     assert batch.read.document_ids is not None and len(batch.read) < len(encoded)
     assert any(start for start, _ in encoded.spans) and not all(encoded.spans[:, 0])
-    losses = span_losses(model, batch, heads.packed_hidden(model, batch).final, 0.0)
+    losses = heads.span_losses(model, batch, heads.packed_hidden(model, batch).final, 0.0)
     for number, loss in zip(batch.numbers, losses, strict=True):
         _, segments, states = _alone(model, encoded, number)
         gold, joint = encoded.span_of(number), () if name == "squad" else (segments,)
@@ -138,7 +133,7 @@ def _answered(name, examples, model):
     part = TaskPart(TASKS[name], "dev", encoded, lambda: examples, dict)
     split = task_split("test", [part], TOKENIZER, SupervisedObjective())
     spec = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=_MOST)
-    return encoded, *AskedSplit(model, split, RULE, spec).answer_questions()
+    return encoded, *heads.AskedSplit(model, split, RULE, spec).answer_questions()
 
 
 def _scored_pairs(model, name, states, may_answer):
@@ -224,7 +219,7 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
             logits[0, first] = logits[1, last] = 10.0
             candidates, null = independent_candidates(*logits), sum(logits[:, 0])
             scores.append((candidates, null))
-        listed = rank_question(encoded, number, passage, scores, 30)
+        listed = heads.rank_question(encoded, number, passage, scores, 30)
         found = listed.prediction(is_joint=False, has_unanswerable=False)
         if (found.text, found.start) != (answer.text, answer.start):
             others.append((answer.text, found.text))
@@ -329,7 +324,7 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
     model, found = model_of(split), []
     for size in (100, 4, 1):
         monkeypatch.setattr(heads, "scored_sequences", lambda model, context, n=size: n)
-        asked = AskedSplit(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
+        asked = heads.AskedSplit(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
         found.append(asked.answer_examples())
     (answers, losses), *others = found
     for other_answers, other_losses in others:
@@ -356,7 +351,7 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
     for size in (128, 3, 1):
         monkeypatch.setattr(texts, "_AT_A_TIME", size)
         monkeypatch.setattr(heads, "scored_sequences", lambda model, context, n=size: n)
-        asked = AskedSplit(model, split, rule, spec)
+        asked = heads.AskedSplit(model, split, rule, spec)
         found.append((write_part(asked, part), text_loss(asked, part)))
     (answers, loss), *others = found
     assert len({each.text if answer == "greedy" else each.probabilities for each in answers}) > 1
