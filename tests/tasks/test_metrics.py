@@ -148,15 +148,11 @@ passage = " ".join(word + " " for n, word in enumerate(words, 1) for _ in range(
 fields = {"context": f"{passage}. One two three five.", "question": f"eight {' '.join(words)}?"}
 print(BASELINES["words"].predict(TASKS["squad"], [], [Example("0", fields)]))
 """
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": str(seed)},
-        ).stdout
-        for seed in range(4)
-    }
+    command, outputs = [sys.executable, "-c", code], set()
+    for seed in range(4):
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        done = subprocess.run(command, capture_output=True, check=True, env=environment)
+        outputs.add(done.stdout)
     assert len(outputs) == 1
 
 

@@ -82,12 +82,9 @@ def test_a_task_is_formatted_as_published(name):
     more = label[1] if len(label) > 1 else {}
     task, example = TASKS[name], _example(name, texts, *label[:1], **more)
     wording = wording_of(task)
-    assert wording.pair_rows(example) == tuple(pairs)
-    assert (wording.traversal_rows(example), wording.text_input(example)) == (
-        tuple(traversals),
-        read,
-    )
-    assert wording.text_target(example) == target
+    rows = (wording.pair_rows(example), wording.traversal_rows(example))
+    assert rows == (tuple(pairs), tuple(traversals))
+    assert (wording.text_input(example), wording.text_target(example)) == (read, target)
     assert wording.training_texts(example) == (() if target is None else ((read, target),))
     unlabelled = _example(name, texts, is_labelled=False, **more)
     assert wording.text_input(unlabelled) == read
@@ -97,9 +94,8 @@ def test_a_task_is_formatted_as_published(name):
 
 
 def test_questions_numbers_and_several_answers_are_written_in_words():
-    (row,) = wording_of(TASKS["copa"]).pair_rows(
-        _example("copa", "It broke.|cause", choices=("It fell.",))
-    )
+    example = _example("copa", "It broke.|cause", choices=("It fell.",))
+    (row,) = wording_of(TASKS["copa"]).pair_rows(example)
     assert row == PairRow("It broke. What was the cause of this?", "It fell.")
     (row,) = wording_of(TASKS["race"]).pair_rows(_example("race", "A|Why?", choices=("x",)))
     assert row.second == "Why? x"
@@ -110,22 +106,15 @@ def test_questions_numbers_and_several_answers_are_written_in_words():
     padded = 'question: Q _ 1 context: " This is a string with " punctuation ( 1845 - 1986 ) " . '
     assert wording_of(TASKS["squad"]).text_input(example) == padded
     # Of ReCoRD each answer is a row, and of WSC right nouns alone are learned.
-    task, right = TASKS["record"], {"answers": (Answer("penguin"), Answer("pigeon"))}
+    wording, right = wording_of(TASKS["record"]), (Answer("penguin"), Answer("pigeon"))
     choices = ("penguin", "potato", "pigeon")
-    example = _example("record", "P|A @placeholder.", choices=choices, **right)
+    example = _example("record", "P|A @placeholder.", choices=choices, answers=right)
     read = "record query: A @placeholder. entities: penguin, potato, pigeon passage: P"
-    assert wording_of(task).training_texts(example) == ((read, "penguin"), (read, "pigeon"))
-    assert (wording_of(task).text_target(example), wording_of(task).text_targets(example)) == (
-        "penguin",
-        example.choices,
-    )
-    example = _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
-    assert wording_of(TASKS["wsc"]).text_target(example) == "Tom"
-    assert (
-        wording_of(TASKS["wsc"]).training_texts(example)
-        == wording_of(TASKS["wsc"]).text_targets(example)
-        == ()
-    )
+    assert wording.training_texts(example) == ((read, "penguin"), (read, "pigeon"))
+    assert (wording.text_target(example), wording.text_targets(example)) == ("penguin", choices)
+    wording, example = wording_of(TASKS["wsc"]), _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
+    assert wording.text_target(example) == "Tom"
+    assert wording.training_texts(example) == wording.text_targets(example) == ()
 
 
 @pytest.mark.parametrize("text, index, marked", [
@@ -160,12 +149,10 @@ def test_a_pronoun_is_marked_in_its_place_or_where_it_first_stands_alone(text, i
 ])  # fmt: skip
 def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
     assert as_pronoun(premise, hypothesis) == (marked, referent)
-    task, example = TASKS["wnli"], _example("wnli", f"{premise}|{hypothesis}", 1)
-    assert (wording_of(task).text_input(example), wording_of(task).text_target(example)) == (
-        f"wsc: {marked}",
-        referent,
-    )
-    assert wording_of(task).training_texts(example) == ()
+    wording = wording_of(TASKS["wnli"])
+    example = _example("wnli", f"{premise}|{hypothesis}", 1)
+    assert wording.text_input(example) == f"wsc: {marked}"
+    assert (wording.text_target(example), wording.training_texts(example)) == (referent, ())
 
 
 _THE_GIRL = ("Ann told Eve she won|the girl|she", {"extra": {"span2_index": 3}})
@@ -206,11 +193,9 @@ def test_what_can_be_no_answer_is_given_up(name, texts, more, begun):
 
 @given(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-99, 99)))
 def test_a_number_is_given_up_at_none_of_its_beginnings(number):
-    task, example = TASKS["stsb"], _example("stsb", "A|B")
+    wording, example = wording_of(TASKS["stsb"]), _example("stsb", "A|B")
     for written in (str(number), f"{number:g}", f"+{abs(number):e}", f" {number:.1f} "):
-        assert all(
-            wording_of(task).may_answer(example, written[:n]) for n in range(len(written) + 1)
-        )
+        assert all(wording.may_answer(example, written[:n]) for n in range(len(written) + 1))
 
 
 COLUMNS = {"text": "a", "choices": ("b", "c"), "label": "d"}
@@ -417,9 +402,8 @@ def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
     read = {name: read_split(TASKS[name], "test", (paths[name],)).examples for name in given}
     answers = [_answers(name, given[name], rows=read[name]) for name in given]
     answers += [_answers(name, [1, 0]) for name in ("boolq", "wic", "wsc", "cb", "copa")]
-    submission = write_predictions(
-        "superglue", tmp_path / "out", [*answers, _answers("axg", [1, 0], "dev")]
-    )
+    answers.append(_answers("axg", [1, 0], "dev"))
+    submission = write_predictions("superglue", tmp_path / "out", answers)
     lines = {file: (submission.path / file).read_text().splitlines() for file in submission.files}
     found = {file.removesuffix(".jsonl"): list(map(json.loads, lines[file])) for file in lines}
     questions = [{"idx": 7, "answers": [{"idx": 20, "label": 1}, {"idx": 21, "label": 0}]},
@@ -439,10 +423,8 @@ def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
     assert any(note.startswith("RTE.jsonl: not trained") for note in submission.notes)
     with zipfile.ZipFile(submission.path / ARCHIVE) as archive:
         assert set(archive.namelist()) == set(submission.files)
-    others, left_out = (
-        write_predictions("superglue", tmp_path / "empty", []),
-        {"MultiRC.jsonl", "ReCoRD.jsonl"},
-    )
+    others = write_predictions("superglue", tmp_path / "empty", [])
+    left_out = {"MultiRC.jsonl", "ReCoRD.jsonl"}
     assert set(others.files) == set(submission.files) - left_out and len(others.files) == 8
     assert any(note.startswith("ReCoRD.jsonl: left out") for note in others.notes)
 
@@ -467,9 +449,8 @@ def test_submissions_to_squad_are_texts_by_id_and_scores_of_no_answer(tmp_path):
 
 
 def test_answers_of_race_are_letters(tmp_path):
-    submission = write_predictions(
-        "race", tmp_path / "out", [_answers("race_middle", [3, 0, None])]
-    )
+    answers = [_answers("race_middle", [3, 0, None])]
+    submission = write_predictions("race", tmp_path / "out", answers)
     letters = json.loads((tmp_path / "out" / "answers.json").read_text())
     assert letters == {"0": "D", "1": "A", "2": "A"}
     with (tmp_path / "out" / "answers.csv").open(newline="") as file:
