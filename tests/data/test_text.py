@@ -20,13 +20,7 @@ from sublayer.data.text import documents, files
 from sublayer.data.text.documents import HubSet, Reading, open_pack, parse_hub, read_documents
 from sublayer.data.text.files import BOM, FileDocument, MemoryDocument, body_range
 from sublayer.data.text.ranges import SPLITS, DocumentRange, divide, sentence_cut, shared_document
-from sublayer.data.text.sentences import (
-    RULES,
-    by_prose,
-    by_spacy,
-    sentences_of,
-    split_sentences,
-)
+from sublayer.data.text.sentences import RULES, by_prose, by_spacy, sentences_of, split_sentences
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import FileText, read_lines, unpacked, zstd
 from sublayer.tasks.records import read_parquet, read_records
@@ -49,9 +43,9 @@ def read(entry, cache):
 def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monkeypatch):
     folder = tmp_path / "texts"
     names = ("a/y", "a/z.md", "a[1].txt", "b.txt", "c.txt.gz")
-    files = {name: name.encode() for name in names[:4]} | {".hidden/d.txt": b"d", ".e.txt": b"e"}
+    texts = {name: name.encode() for name in names[:4]} | {".hidden/d.txt": b"d", ".e.txt": b"e"}
     left_out = {"empty.md": b"", "packed.tar.gz": b"PK", "packed.zip": b"PK", "picture": b"\0PNG"}
-    write_release(folder, {**files, "c.txt.gz": gzip.compress(b"c.txt.gz"), **left_out})
+    write_release(folder, {**texts, "c.txt.gz": gzip.compress(b"c.txt.gz"), **left_out})
     documents = files.read_path(str(folder), cache)
     assert [document.name for document in documents] == [str(folder / name) for name in names]
     assert read(folder, cache) == [name.encode() for name in names]
