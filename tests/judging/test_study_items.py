@@ -81,8 +81,8 @@ def altered(**changed) -> bytes:
 @pytest.mark.parametrize("data, message", [
     (lambda: altered(runs=[0, 7]), "it has no run 7"), (lambda: altered(runs=[0]), "does not fit"),
     (lambda: altered(shared=[]), "does not fit"), (lambda: altered(steps={"nats": "x"}), "steps"),
-    (lambda: b"no archive", "is damaged"), (lambda: JUNK[:-20], STUDY_ITEMS),
-    (lambda: JUNK, STUDY_ITEMS),
+    (lambda: b"no archive", STUDY_ITEMS), (lambda: JUNK[:-20], STUDY_ITEMS),
+    (lambda: JUNK, STUDY_ITEMS), (lambda: b"\xfd7zXZ\0 no items", "is damaged"),
     (lambda: lzma.compress(b"\0" * (129 << 20)), STUDY_ITEMS),  # 129 MiB
 ])  # fmt: skip
 def test_damaged_files_of_items_are_refused_in_a_line(tmp_path, data, message):
