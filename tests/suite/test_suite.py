@@ -162,7 +162,7 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
     "the reference 93 of sst2 is not in": PROBE + "references = { sst2 = 93 }",
 }.items())  # fmt: skip
 def test_a_mistake_is_refused_before_anything_is_computed(message, suite, evaluate, monkeypatch):
-    monkeypatch.delattr(computing, "_measured")
+    monkeypatch.delattr(computing.Work, "_measured")
     assert message in evaluate(suite, "dec").refusal()
 
 
