@@ -386,7 +386,7 @@ def small(here):
 
 @pytest.mark.parametrize("words, message", [
     ("data.context=3", "data.context = 3 is too short for texts between their special tokens"),
-    ("data.select=dev data.path=odd", "SST-2 has dev: leave it out"),
+    ("data.select=dev data.path=odd", "SST-2 has dev: leave the setting out"),
     ("data.path=odd", "has no column 'sentence'"),
 ])  # fmt: skip
 def test_tasks_that_cannot_be_trained_are_refused(small, sublayer, words, message):

@@ -223,7 +223,7 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     ("gpt", {"data.path": {"a": 0.0}}, ["the weight 0 of 'a'"]),
     ("gpt", {"data.corpus": "albert-intrinsic"}, ["needs data.path"]),
     ("gpt", {"data.corpus": ("albert-intrinsic", "c4"), "data.path": "a"},
-     ["albert-intrinsic reads data.path"]),
+     ["data.corpus = albert-intrinsic", "neither mixed"]),
     ("bert-base", TEXT, ["objective.format = text", "model.kind"]),
     ("gpt", {**TRAVERSAL, "objective.language_weight": 0.5, "model.head": "none",
              "model.label_outputs": 2}, ["model.head = none", "objective.language_weight"]),

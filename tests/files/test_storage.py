@@ -243,9 +243,14 @@ def test_a_mark_is_found_wherever_a_block_ends(tmp_path_factory, content, mark):
                 assert text.rfind(mark, start, stop) == content.rfind(mark, start, stop)
 
 
+def read_all(path):
+    with storage.open_file(path) as file:
+        return file.read()
+
+
 @pytest.mark.parametrize("read", [
     lambda path: [*read_lines(path)], lambda path: file_digest(path, path), archived_name,
-    read_description, lambda path: storage.open_file(path).read(), lines.FileText,
+    read_description, read_all, lines.FileText,
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/tty", "/proc/kmsg"])
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, kind, read):

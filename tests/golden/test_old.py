@@ -148,7 +148,7 @@ def test_a_run_from_before_a_derived_field_goes_on_and_is_read(
         before("d_head", folder)
     with pytest.raises(ConfigError, match="d_head have no value"):
         read_run_recipe(stopped / "recipe.toml")
-    with pytest.raises(CheckpointError, match=r"does not say what model\.d_head is"):
+    with pytest.raises(CheckpointError, match=r"lacks model\.d_head"):
         sublayer.load(finished)
     monkeypatch.setitem(ADDED, "model.d_head", lambda model: model.d_model // model.n_heads)
     assert read_run_recipe(stopped / "recipe.toml").model.d_head == 4

@@ -382,7 +382,7 @@ def test_a_comparison_needs_a_test_split_and_tuning_a_validation_split(tmp_path,
     asked = {"vary": ["model.ffn=gelu,relu"], "out": tmp_path / "study"}
     with pytest.raises(ConfigError, match="needs a test split"):
         compare("gpt", texts, **asked)
-    asked["tune"] = ["optimizer.lr=1e-3,1e-2"]
+    asked["tune"] = ["optimizer.weight_decay=0.1,0.01"]
     with pytest.raises(ConfigError, match="^tune needs a valid split"):
         compare("gpt", {**texts, "data.split": "90/0/10"}, **asked)
 

@@ -179,7 +179,7 @@ def sst2(**changes):
     (arms_of(start="a", pretrain=False), "is not pre-trained, and start = a"),
     (arms_of(start="a", set={"model": {"d_model": 32}}), "arm b, start: "),
     (stages_of({"tasks": "sst2"}, {"name": "x", "ensemble": ["sst2", "c: sst2"]}), "is no arm"),
-    (sst2(set={"data.score_on": "test"}), "SST-2 has train, dev: leave it out"),
+    (sst2(set={"data.score_on": "test"}), "SST-2 has train, dev: leave the setting out"),
 ])  # fmt: skip
 def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys):
     out = tmp_path / "out"
@@ -207,7 +207,7 @@ def test_a_full_disk_and_missing_files_are_named_first(tmp_path, monkeypatch, ca
         assert cli.main(words(path, "--out", str(tmp_path / "full"))) == 2
     assert "the models of all runs take" in capsys.readouterr().err
     assert not list(tmp_path.glob("full/stages/*"))
-    for gone, message in (("SST-2", "has no labelled files of SST-2"), ("", "is not a folder")):
+    for gone, message in (("SST-2", "has no files of SST-2"), ("", "is not a folder")):
         (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
         assert cli.main(words(path, "--out", str(out))) == 2
         error = capsys.readouterr().err
