@@ -174,7 +174,7 @@ def test_a_suite_that_is_interrupted_or_trained_together_ends(monkeypatch):
         measured(Interrupted("stopped"))
     with pytest.raises(RuntimeError, match="ours"):
         measured(RuntimeError("ours"), together=True)
-    assert measured(RuntimeError("ours")).reason == "it failed: ours"
+    assert measured(RuntimeError("ours")).reason == "failed: ours"
 
 
 def test_a_damaged_state_leaves_a_run_of_minutes_without_steps(tmp_path, monkeypatch):

@@ -94,7 +94,7 @@ def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(
     ({f"{ROW}/matrix": torch.zeros(6, dtype=torch.float64)}, f"{ROW}/matrix is F64 .* F32"),
     ({"exp_avg/matrix": torch.zeros(6, 5)}, "exp_avg/matrix belongs to no parameter"),
     ({f"{ROW}/other": torch.zeros(6)}, f"{ROW}/other belongs to no parameter"),
-    ({"step/matrix": None}, "has no step/matrix"),
+    ({"step/matrix": None}, "lacks step/matrix"),
     (dict.fromkeys([f"{ROW}/matrix", "exp_avg_sq_col/matrix", "step/matrix"]), "state is missing"),
 ])  # fmt: skip
 def test_state_of_another_shape_or_name_is_refused(tmp_path, change, message):

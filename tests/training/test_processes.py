@@ -360,10 +360,10 @@ def test_folders_of_two_checkpoints_and_damaged_parts_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_parts(into, StoredTensors(whole, tmp_path))
     save_file({"x": torch.ones(2)}, whole)
-    with pytest.raises(CheckpointError, match=f"has {PART} beside model.safetensors"):
+    with pytest.raises(CheckpointError, match=f"has {PART} besides model.safetensors"):
         read_parts(into, StoredTensors(whole, tmp_path))
     whole.rename(tmp_path / "copy.safetensors")
-    with pytest.raises(CheckpointError, match=f"has copy.safetensors beside {PART}"):
+    with pytest.raises(CheckpointError, match=f"has copy.safetensors besides {PART}"):
         read_parts(into, StoredTensors(whole, tmp_path))
     assert torch.equal(into["x"], torch.zeros(2))
 
