@@ -6,17 +6,16 @@ import torch
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import SupervisedObjective
-from sublayer.config.resolve import n_outputs, resolve_model
+from sublayer.config.resolve import n_outputs
 from sublayer.data.tasks.batches import Assembler, TaskPart
 from sublayer.data.tasks.encoded import encode_examples
 from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import task_split
-from sublayer.model.transformer import compose
 from sublayer.objective.base import family
 from sublayer.objective.supervised.heads import row_rule
 from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.tasks.task import Example
-from tests.encoders import drawn
+from tests.encoders import random_model
 
 LEXICON = [f"w{number}" for number in range(40)]
 KINDS = {"pair": "encoder", "traversal": "decoder", "text": "encoder-decoder"}
@@ -90,9 +89,7 @@ def model_of(split, context=48, *, dtype=torch.float64, **fields):
         own |= {"head": "none", "label_outputs": n_outputs(task)}
     if split.format == "pair":
         own |= {"segments": "both", "pooler": "tanh"}
-    config = ModelConfig.model_validate({**own, **fields})
-    resolved = resolve_model(config, vocab_size=split.tokenizer.vocab_size, context=context)
-    return drawn(compose(resolved).to(dtype).eval())
+    return random_model({**own, **fields}, split.tokenizer.vocab_size, context, dtype=dtype)
 
 
 def answering(split, context=48, *, answer="greedy", **fields):

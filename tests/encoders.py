@@ -1,4 +1,4 @@
-"""Tiny encoders in float64, with weights so large that every term of a forward pass matters."""
+"""Tiny models in float64, with weights so large that every term of a forward pass matters."""
 
 import torch
 
@@ -12,19 +12,25 @@ FIELDS |= {"sentence_classes": 2}
 
 
 @torch.no_grad()
-def drawn(model, sd=0.3):
-    """Draw all weights of a model from N(0, sd)."""
-    generator = torch.Generator().manual_seed(1)
+def drawn(model, std=0.3, seed=1):
+    """Draw all weights of a model from N(0, std)."""
+    generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
-        parameter.normal_(0.0, sd, generator=generator)
+        parameter.normal_(0.0, std, generator=generator)
     return model
 
 
-def encoder_of(vocab_size, context, **fields):
-    config = ModelConfig.model_validate({**FIELDS, **fields})
+def random_model(fields, vocab_size, context, *, std=0.3, seed=1, dtype=torch.float64):
+    """Build a model of any kind from fields, all weights drawn from N(0, std)."""
+    config = ModelConfig.model_validate(fields)
     model = compose(resolve_model(config, vocab_size=vocab_size, context=context))
+    return drawn(model.to(dtype).eval(), std, seed)
+
+
+def encoder_of(vocab_size, context, **fields):
+    model = random_model({**FIELDS, **fields}, vocab_size, context)
     assert isinstance(model, Encoder)
-    return drawn(model.double().eval())
+    return model
 
 
 @torch.no_grad()

@@ -14,18 +14,14 @@ from sublayer.data.span import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.beam_step import DrawnContinuations, top
-from sublayer.decode.gaps import (
-    FillSettings,
-    fill_gaps,
-    go_on,
-    prompt_with_gaps,
-)
+from sublayer.decode.gaps import FillSettings, fill_gaps, go_on, prompt_with_gaps
 from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pack_linear, takes_vectors
+from sublayer.decode.step import FixedStepper, Stepper, pack_linear, takes_vectors
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache, cache_bytes
 from sublayer.model.transformer import build
 from tests.breadth import rows
+from tests.encoders import random_model
 from tests.gpu.kinds import NothingWaits
 
 VOCAB_SIZE, CONTEXT = 13, 10
@@ -34,7 +30,6 @@ PER_LAYER = {"positions": "learned-per-layer", "tie_embeddings": False, "final_n
 SHARED = {"positions": "sinusoidal", "norm_order": "post", "share": "all", "block": "macaron"}
 RELATIVE = {"positions": "relative", "relative_buckets": 4, "relative_distance": 5}
 ALIBI = {"positions": "alibi", "n_heads": 3}
-ODD_BLOCK = ("ffn:relu*0.5", "attention*2", "ffn:geglu")
 END, PAD, LONGEST = 2, 1, 4
 MODELS = [
     {}, {**ROTARY, "positions": "sinusoidal", "block": "macaron"},
@@ -58,13 +53,11 @@ FIRST = "<extra_id_0> sat on the <extra_id_1>."
 
 
 def make_model(context=CONTEXT, **fields):
-    heads = {} if fields.get("kind") == "lstm" else {"n_heads": 2, "init_std": 0.5}
-    config = ModelConfig(**{"n_layers": 2, "d_model": 12, **heads, **fields})
-    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=context), seed=4)
+    sizes = {"n_layers": 2, "d_model": 12, **fields}
     if fields.get("kind") == "lstm":
-        generator = torch.Generator().manual_seed(1)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
+        return random_model(sizes, VOCAB_SIZE, context, std=0.5)
+    config = ModelConfig(**{"n_heads": 2, "init_std": 0.5, **sizes})
+    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=context), seed=4)
     return model.double().eval()
 
 
@@ -133,43 +126,14 @@ def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(n_prompt, is_
         next(generate(model, torch.zeros(1, n_prompt, dtype=torch.long), 1, GREEDY))
 
 
-@pytest.mark.parametrize("fields, n_rows", [
-    # Longer than the bias that a step looks up at first.
-    ({**RELATIVE, "context": 70}, 1),
-    ({"block": ODD_BLOCK, "share": "attention", "norm": "rms", "norm_order": "post"}, 3),
-    ({"d_embed": 5, "embedding_scale": "sqrt", "output_scale": "sqrt", "head_bias": True}, 1),
-    ({"norm": "none", "positions": "none", "ffn": "glu", "bias": False, "gelu": "exact"}, 3),
-], ids=str)  # fmt: skip
-def test_step_logits_are_those_of_a_forward_pass(fields, n_rows):
-    model, length = make_model(**fields), fields.get("context", CONTEXT)
-    tokens = draw_tokens(n_rows, length)
-    with torch.inference_mode():
-        expected = model(tokens).logits
-        cache, step = Cache(model.config, n_rows, length, torch.float64), Stepper(model, n_rows)
-        found = [step(tokens[:, place], cache) for place in range(length)]
-        torch.testing.assert_close(torch.stack(found, 1), expected, rtol=1e-10, atol=1e-12)
-        with pytest.raises(ConfigError, match="do not fit into a cache"):
-            step(tokens[:, 0], cache)
-        # A step continues behind a forward pass as well as behind other steps.
-        behind = Cache(model.config, n_rows, length, torch.float64)
-        model.last_logits(tokens[:, :6], behind)
-        torch.testing.assert_close(step(tokens[:, 6], behind), found[6], rtol=1e-10, atol=1e-12)
-
-
 def as_recorded(compute):
     """Record as a CUDA graph does: one computation, whose result is written in its place."""
     result = compute().clone()
     return lambda: result.copy_(compute())
 
 
-@pytest.mark.parametrize("fields", [{"d_embed": 5, "head_bias": True}, {"head": "transform"}])
-def test_lstm_steps_equal_a_forward_pass_and_keep_a_state_of_constant_size(fields):
-    model, tokens = make_model(kind="lstm", **fields), draw_tokens(3, 15)
-    cache, step = Cache(model.config, 3, CONTEXT, torch.float64), LstmStepper(model, 3)
-    with torch.inference_mode():
-        expected, first = model(tokens).logits, model.last_logits(tokens[:, :4], cache)
-        found = [first, *(step(tokens[:, place], cache) for place in range(4, 15))]
-    torch.testing.assert_close(torch.stack(found, dim=1), expected[:, 3:], rtol=0, atol=1e-9)
+def test_an_lstm_keeps_a_state_of_constant_size():
+    model, tokens = make_model(kind="lstm", d_embed=5), draw_tokens(3, 15)
     n_bytes = 3 * 2 * 2 * 12 * 4  # rows, layers, output and cell, units, bytes
     for length in (10, 10**7):
         assert cache_bytes(model.config, 3, length, torch.float32) == n_bytes
@@ -205,21 +169,23 @@ def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, 
     assert len(rooms) == 4, "8, 16, 32 and 40 keys"
 
 
-@pytest.mark.parametrize("fields", [PER_LAYER, ALIBI])
-def test_fixed_step_logits_are_those_of_other_steps(fields):
+# Longer than the bias of relative positions that a step looks up at first.
+@pytest.mark.parametrize("fields", [PER_LAYER, ALIBI, RELATIVE])
+def test_step_logits_fixed_or_not_are_those_of_a_forward_pass(fields):
     model, tokens = make_model(70, **fields), draw_tokens(3, 70)
     caches = [Cache(model.config, 3, 70, torch.float64) for _ in range(2)]
     with torch.inference_mode():
+        expected = model(tokens).logits
         for cache in caches:
             model.last_logits(tokens[:, :5], cache)
-        fixed, moving = FixedStepper(model, 3, caches[1], as_recorded), Stepper(model, 3)
-        for place in range(5, 70):
-            expected = moving(tokens[:, place], caches[0])
-            found = fixed(tokens[:, place], caches[1])
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-        with pytest.raises(ConfigError, match="do not fit into a cache"):
-            fixed(tokens[:, 0], caches[1])
-    assert caches[1].length == 70
+        steps = Stepper(model, 3), FixedStepper(model, 3, caches[1], as_recorded)
+        for step, cache in zip(steps, caches, strict=True):
+            # The result of a fixed step stands where the next one is written.
+            found = [step(tokens[:, place], cache).clone() for place in range(5, 70)]
+            torch.testing.assert_close(torch.stack(found, 1), expected[:, 5:], rtol=0, atol=1e-11)
+            with pytest.raises(ConfigError, match="do not fit into a cache"):
+                step(tokens[:, 0], cache)
+            assert cache.length == 70
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
@@ -311,19 +277,20 @@ def test_a_translation_does_not_depend_on_those_beside_it(monkeypatch, fields, b
             assert [each.score for each in one] == pytest.approx(scores, abs=1e-10)
 
 
-def greedy(model, source, longest):
-    ids, total = [END], 0.0
+@torch.no_grad()
+def greedy(model, source, longest, *, pad=PAD, ends=(END,)):
+    """Write the most probable token each time, until any end is more probable."""
+    ids, total, read = [], 0.0, torch.tensor([[*source, ends[0]]])
     while True:
-        with torch.no_grad():
-            target = torch.tensor([ids])
-            logits = model(torch.tensor([[*source, END]]), target=target).logits[0, -1]
+        logits = model(read, target=torch.tensor([[ends[0], *ids]])).logits[0, -1]
         log_p = logits.log_softmax(-1)
-        logits[[PAD, END] if len(ids) == 1 else [PAD]] = -torch.inf
-        chosen = END if len(ids) > longest else int(logits.argmax())
-        total += float(log_p[chosen])
-        if chosen == END:
-            return ids[1:], total
+        p_end = log_p[[*ends]].logsumexp(-1).item()
+        log_p[[pad, *ends]] = -torch.inf
+        chosen = int(log_p.argmax())
+        if len(ids) == longest or (ids and p_end > log_p[chosen]):
+            return ids, total + p_end
         ids.append(chosen)
+        total += log_p[chosen].item()
 
 
 @pytest.mark.parametrize(("ratio", "offset"), [(0.0, 3.0), (2.0, 1.0)])
@@ -455,41 +422,13 @@ def test_a_completed_text_keeps_the_prompt_as_it_is(text, fills, completed):
     assert [filled[place] for place in places] == fills
 
 
-@pytest.mark.parametrize("text, message", [
-    ("The cat", "no gap"), ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>"),
-    (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, .* 4 sentinels"),
-    ("cat " * 20 + PROMPT, "tokens, .* 24"),
-])  # fmt: skip
-def test_a_prompt_that_cannot_be_filled_is_refused(text, message):
-    model = make_filler()
-    with pytest.raises(ConfigError, match=message):
-        fill_gaps(model, text)
-    assert len(go_on(model, "cat " * 23, FillSettings(most_tokens=1))) == 1
-    with pytest.raises(ConfigError, match="25 tokens"):
-        go_on(model, "cat " * 24)
-
-
 def test_greedy_filling_is_the_most_probable_token_each_time():
-    model, ends = make_filler(decoder_start="end"), [END_ID, C, D]
+    model, prompt = make_filler(decoder_start="end"), prompt_with_gaps(TOKENIZER, PROMPT)
     (best,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=6))
-    source = torch.tensor([[*prompt_with_gaps(TOKENIZER, PROMPT).source, END_ID]])
-    written, total = [], 0.0
-    for n_left in range(6, -1, -1):
-        with torch.no_grad():
-            logits = model(source, target=torch.tensor([[END_ID, *written]])).logits
-        log_p = logits[0, -1].log_softmax(-1)
-        p_end = log_p[ends].logsumexp(-1).item()
-        log_p[[PAD_ID, *ends]] = -torch.inf
-        chosen = int(log_p.argmax())
-        if n_left == 0 or (written and p_end > log_p[chosen]):
-            total += p_end
-            break
-        written.append(chosen)
-        total += log_p[chosen].item()
-    places = prompt_with_gaps(TOKENIZER, PROMPT).fills(written)
-    fills = [[] if place is None else written[place] for place in places]
+    written, total = greedy(model, prompt.source, 6, pad=PAD_ID, ends=(END_ID, C, D))
+    fills = [[] if at is None else written[at] for at in prompt.fills(written)]
     assert (best.n_tokens, best.score) == (len(written), pytest.approx(total, abs=1e-10))
-    assert best.text == prompt_with_gaps(TOKENIZER, PROMPT).complete(TOKENIZER, fills)[0]
+    assert best.text == prompt.complete(TOKENIZER, fills)[0]
 
 
 @torch.no_grad()
@@ -541,6 +480,9 @@ def test_a_text_is_continued_until_any_end():
     assert found.text[gap.place] == gap.text
     assert gap.score == pytest.approx(gap.n_tokens * np.log(0.5), abs=1e-10)
     assert found.score == pytest.approx((gap.n_tokens + 1) * np.log(0.5), abs=1e-10)
+    assert len(go_on(model, "cat " * 23, FillSettings(most_tokens=1))) == 1
+    with pytest.raises(ConfigError, match="25 tokens"):
+        go_on(model, "cat " * 24)
 
 
 @pytest.mark.parametrize("prompt, fills", [

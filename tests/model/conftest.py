@@ -4,14 +4,14 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.model.transformer import compose
+from tests import encoders
 
 VOCAB_SIZE, MAX_LEN = 17, 13
+SIZES = {"n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 11}
 
 
 def make_config(**fields):
-    sizes = {"n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 11}
-    return resolve_model(ModelConfig(**{**sizes, **fields}), vocab_size=VOCAB_SIZE, context=MAX_LEN)
+    return resolve_model(ModelConfig(**{**SIZES, **fields}), vocab_size=VOCAB_SIZE, context=MAX_LEN)
 
 
 def close(actual, expected, atol=1e-12):
@@ -28,8 +28,4 @@ def check_gradients(own, expected, inputs, atol=1e-12):
 
 def random_model(**fields):
     """Build a float64 model from fields: 17 tokens, 13 positions, all weights N(0, 0.4)."""
-    model, generator = compose(make_config(**fields)).double().eval(), torch.Generator()
-    generator.manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data.normal_(0.0, 0.4, generator=generator)
-    return model
+    return encoders.random_model({**SIZES, **fields}, VOCAB_SIZE, MAX_LEN, std=0.4, seed=0)

@@ -85,16 +85,6 @@ def test_a_branch_is_added_before_or_behind_the_norm(fields, step, output, x, ex
     torch.testing.assert_close(found.flatten(), torch.tensor(expected))
 
 
-def test_pre_norm_normalises_the_input_of_the_function():
-    sublayer = make_sublayer(1.0, norm_affine=False, norm_eps=5 / 16)
-    with torch.no_grad():
-        sublayer.function.input.weight[0, 1] = 3.0
-        sublayer.function.output.weight[0, 0] = 1.0
-    # (1/4, 5/4) is normalised to (-2/3, 2/3): relu(3 * 2/3) = 2 is added to the first feature.
-    found, _ = sublayer(torch.tensor([[[0.25, 1.25]]]), CONTEXT)
-    torch.testing.assert_close(found.flatten(), torch.tensor([2.25, 1.25]))
-
-
 def make_network(variant, **fields):
     given = {"gelu": "exact", "swish_beta": 1.0, "bias": False, "p_hidden": 0.0, **fields}
     network = FeedForward(1, 1, FFNS[variant], **given)

@@ -1,4 +1,4 @@
-"""Initial weights by scheme, role and seed; a model folder: what goes in comes out."""
+"""Initial weights by scheme, role, seed and name; renamed modules; folders of models."""
 
 import json
 import logging
@@ -22,22 +22,19 @@ from sublayer.config.objective import TranslationObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import pairs_in_rows
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.model import model_folder, parameters
+from sublayer.model.blocks import FeedForward
 from sublayer.model.layers import Linear
-from sublayer.model.model_folder import (
-    CONFIG_NAME,
-    WEIGHTS_NAME,
-    copy_model,
-    is_copy,
-    load_weights,
-    save_model,
-)
+from sublayer.model.model_folder import CONFIG_NAME, WEIGHTS_NAME, load_weights, save_model
 from sublayer.model.parameters import initial_values, initialise, parameter_generator, zero_padding
 from sublayer.model.transformer import build, compose
 from sublayer.objective.translation import Translation
+from sublayer.runs.run import train_run
+from sublayer.training.log import SilentProgress
 from tests.breadth import examples
 from tests.files.test_checkpoints import TALL, WIDE, write_part
 
-from .conftest import random_model
+from .conftest import make_config, random_model
 
 TABLE = "embedding.weight"
 LEARNED = {"init": "t5", "ffn": "swish", "swish_beta": "learned"}
@@ -122,27 +119,19 @@ def test_xavier_is_uniform_with_queries_keys_and_values_as_one_matrix():
     assert_std(weights_of(model, "tables.0.weight"), 64**-0.5)
 
 
-def test_weights_depend_on_the_seed_alone():
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    first, other, far = (build(config_of(), seed=seed).state_dict() for seed in (7, 8, 7 + 2**32))
-    torch.set_num_threads(2)
-    again = build(config_of(), seed=7).state_dict()
-    torch.set_num_threads(threads)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not any(torch.equal(first[TABLE], each[TABLE]) for each in (other, far))
-
-
 def test_every_parameter_is_drawn_by_its_seed_and_name_alone():
     # b2sum -l 64 of "initial values 7 embedding.weight" is 8 bytes, read from the lowest; the last
     # bit is dropped, for PyTorch takes no more than 63.
     seed = int.from_bytes(bytes.fromhex("a9952f96baf68609"), "little") // 2
     assert parameter_generator(7, "embedding.weight").initial_seed() == seed
+    assert parameter_generator(7 + 2**32, "embedding.weight").initial_seed() != seed
+    state = torch.get_rng_state()
     model = build(config_of(init="normal", init_std=0.05), seed=7)
     for name in ("embedding.weight", "decoder.sublayers.0.1.function.output.weight"):
         value = model.get_parameter(name)
         alone = torch.empty(value.shape).normal_(0.0, 0.05, generator=parameter_generator(7, name))
         assert torch.equal(value, alone)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_shared_parameter_is_drawn_by_its_first_name_whichever_module_comes_first():
@@ -222,19 +211,73 @@ def test_tables_of_t5_and_maps_that_it_lacks():
 
 
 @pytest.fixture
+def rename(monkeypatch):
+    """Rename the last map of feed-forward networks, with a row of the table that says so."""
+    build_network = FeedForward.__init__
+
+    def __init__(self, *sizes, **settings):
+        build_network(self, *sizes, **settings)
+        modules = {"w2" if name == "output" else name: each for name, each in self._modules.items()}
+        self._modules = modules
+
+    def call():
+        monkeypatch.setitem(parameters.RENAMED, "function.w2", "function.output")
+        monkeypatch.setattr(FeedForward, "__init__", __init__)
+        monkeypatch.setattr(FeedForward, "output", property(lambda self: self.w2), raising=False)
+
+    return call
+
+
+def test_parts_of_paths_are_whole(monkeypatch):
+    monkeypatch.setitem(parameters.RENAMED, "a.b", "c")
+    names = ("a.b", "a.b.a.b", "x.a.b.y", "aa.b", "a.bb", "b.a")
+    found = [parameters.persistent_name(name) for name in names]
+    assert found == ["c", "c.c", "x.c.y", "aa.b", "a.bb", "b.a"]
+
+
+def test_a_renamed_module_has_the_weights_of_before_under_their_names(rename):
+    config = make_config(init="scaled")
+    before = build(config, seed=3).state_dict()
+    rename()
+    model = build(config, seed=3)
+    now = model.state_dict()
+    assert any(".w2." in name for name, _ in model.named_parameters())
+    assert list(now) == list(before)
+    assert all(torch.equal(now[name], before[name]) for name in before)
+    other = build(config, seed=4)
+    other.load_state_dict(before)
+    pairs = zip(other.parameters(), model.parameters(), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+def test_a_run_of_before_resumes_and_ends_with_the_files_that_it_would_have_had(
+    rename, workshop, own_cache, tmp_path
+):
+    settings = {"optimizer.kind": "lamb", "train.steps": 4, "train.checkpoint_steps": 2}
+    recipe, run = workshop.recipe(settings), tmp_path / "run"
+    train_run(recipe, run, progress=SilentProgress())
+    ended = run / "checkpoints" / "step-00000004"
+    shutil.copytree(run, tmp_path / "known")
+    shutil.rmtree(ended)
+    shutil.rmtree(run / "model")
+    (run / "record.json").unlink()
+    rename()
+    train_run(recipe, run, progress=SilentProgress(), resume=True)
+    files = [path.relative_to(run) for path in ended.rglob("*.safetensors")]
+    assert len(files) == 2
+    for file in files:
+        assert (run / file).read_bytes() == (tmp_path / "known" / file).read_bytes()
+
+
+@pytest.fixture
 def saved(tmp_path):
     model, folder = random_model(share="all", d_embed=5), tmp_path / "deep" / "model"
     save_model(folder, model, {"tokenizer.json": b"{}"})
     return folder, model
 
 
-def test_a_saved_model_gives_the_same_logits_bit_for_bit(saved):
+def test_files_are_saved_beside_a_model_and_no_folder_is_overwritten(saved):
     folder, model = saved
-    config, tensors = load_weights(folder)
-    assert config == model.config
-    loaded = compose(config).double().eval()
-    loaded.load_state_dict(tensors)
-    assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
     assert (folder / "tokenizer.json").read_bytes() == b"{}"
     with pytest.raises(CheckpointError, match="exists"):
         save_model(folder, model, {})
@@ -343,21 +386,21 @@ def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts, monkeypatch):
         write_part(original, 2, wide=(WIDE[1:], [1, 0]))
     else:
         save_file({"wide": WIDE, "tall": TALL}, original / WEIGHTS_NAME)
-    copy_model(original, copied)
+    model_folder.copy_model(original, copied)
     assert sorted(path.name for path in copied.iterdir()) == ["config.json", WEIGHTS_NAME]
     found = load_file(copied / WEIGHTS_NAME)
     assert torch.equal(found["wide"], WIDE) and torch.equal(found["tall"], TALL)
-    assert is_copy(copied, original)
+    assert model_folder.is_copy(copied, original)
     other = shutil.copytree(copied, tmp_path / "other")
     save_file({"wide": -WIDE, "tall": TALL}, other / WEIGHTS_NAME)
-    assert not is_copy(other, original)
+    assert not model_folder.is_copy(other, original)
     (copied / "notes.txt").write_text("more")
-    assert not is_copy(copied, original)
+    assert not model_folder.is_copy(copied, original)
     shutil.rmtree(copied)
-    assert not is_copy(copied, original)
+    assert not model_folder.is_copy(copied, original)
     if is_in_parts:
         copied.mkdir()
         full = Mock(side_effect=SafetensorError("No space left on device"))
         monkeypatch.setattr("sublayer.model.model_folder.save_file", full)
         with pytest.raises(CheckpointError, match="cannot write .*: No space left on device"):
-            copy_model(original, copied)
+            model_folder.copy_model(original, copied)

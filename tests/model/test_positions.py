@@ -16,7 +16,6 @@ from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels import attention
 from sublayer.model.layers import load_class
 from sublayer.model.positions import (
-    RelativePositions,
     bucket_starts,
     build_positions,
     sinusoids,
@@ -43,13 +42,6 @@ def make_positions(scheme, kind="decoder", context=5, **fields):
     config = ModelConfig(kind=kind, positions=scheme, **sizes)
     resolved = resolve_model(config, vocab_size=11, context=context)
     return build_positions(resolved, stacks(resolved)[0])
-
-
-def make_relative(kind, **fields):
-    positions = make_positions("relative", kind, 9, **fields)
-    assert isinstance(positions, RelativePositions) and positions.table is not None
-    torch.nn.init.normal_(positions.table.weight, generator=torch.Generator().manual_seed(0))
-    return positions.double()
 
 
 def draw_tokens(n_rows, n=N_TOKENS):
@@ -158,7 +150,7 @@ def test_attention_with_alibi_and_its_gradients_are_the_papers(kind):
 def test_the_buckets_of_t5_begin_where_they_were_released_to():
     assert bucket_starts(16, 128) == TWO_SIDED
     assert bucket_starts(32, 128) == CAUSAL
-    encoder, decoder = make_relative("encoder"), make_relative("decoder")
+    encoder, decoder = (make_positions("relative", kind) for kind in ("encoder", "decoder"))
     for starts, positions in ((TWO_SIDED, encoder), (CAUSAL, decoder)):
         for bucket, (start, end) in enumerate(pairwise((*starts, 500))):
             assert (positions.buckets(-torch.arange(start, end)) == bucket).all()
@@ -168,16 +160,6 @@ def test_the_buckets_of_t5_begin_where_they_were_released_to():
     assert decoder.buckets(torch.tensor([1, 128])).tolist() == [0, 0]
     # (30 / 18) ** 18 is (50 / 18) ** 9: of 18 logarithmic buckets the tenth begins at 30 exactly.
     assert bucket_starts(36, 50)[27] == 30
-
-
-def test_the_relative_bias_by_hand():
-    positions = make_relative("encoder", relative_buckets=4, relative_distance=3, n_heads=1)
-    # Of a side: bucket 0 has the distance 0, bucket 1 all others. Behind: buckets 2 and 3.
-    positions.table.weight.data = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
-    at = torch.arange(3)
-    expected = [[[[1.0, 4.0, 4.0], [2.0, 1.0, 4.0], [2.0, 2.0, 1.0]]]]
-    assert positions.score_bias(at, at, torch.float64).tolist() == expected
-    assert positions.score_bias(at[None], at[None], torch.float64).tolist() == expected
 
 
 def attend_plainly(q, k, v, keys, bias=None, *, scale, **_):

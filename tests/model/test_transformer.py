@@ -34,7 +34,6 @@ each_model = pytest.mark.parametrize("fields", MODELS, ids=str)
 SHARED = {"share": "all", "share_groups": 2, "positions": "rotary"}
 BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True}
 TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
-MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
 INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE
 BATCH = Batch(INPUTS, INPUTS.flip(1), None)
 P = 0.25
@@ -194,26 +193,6 @@ def test_logits_are_the_output_matrix_times_the_scaled_state(is_tied, d_embed, h
     plain, scaled = random_model(**fields), random_model(output_scale="sqrt", **fields)
     tokens = torch.arange(6).view(2, 3)
     close(scaled(tokens).logits, plain(tokens).logits / 6**0.5)
-
-
-@pytest.mark.parametrize(("kind", "pooler"), [("encoder", "tanh"), ("decoder", "none")])
-def test_labels_are_answered_by_the_state_that_stands_for_the_text(kind, pooler):
-    model = random_model(kind=kind, head="none", label_outputs=3, pooler=pooler)
-    output = model(TOKENS, MASK)
-    # The first token's of an encoder, the last real one's of a decoder.
-    places = [0, 0] if kind == "encoder" else [3, 1]
-    layout = Layout.bidirectional if kind == "encoder" else Layout.causal
-    final = model.hidden(TOKENS, layout(TOKENS, MASK)).final
-    text = torch.stack([final[row, place] for row, place in enumerate(places)])
-    if model.pooler is not None:
-        text = torch.tanh(F.linear(text, model.pooler.linear.weight, model.pooler.linear.bias))
-    assert (model.pooler is None) == (pooler == "none")
-    expected = F.linear(text, model.label_head.weight, model.label_head.bias)
-    close(output["label"], expected)
-    close(model.label_logits(model.text_states(final, MASK)), expected)
-    assert "vocabulary" not in output
-    with pytest.raises(ConfigError, match=r"model.head = none"):
-        model.logits(final)
 
 
 class Tags(Linear):
@@ -401,15 +380,13 @@ def test_documents_of_a_row_are_read_apart_and_packed_as_pytorch_packs_them():
     model, tokens = random_model(kind="lstm"), draw_tokens(2, N_TOKENS)
     ids = torch.tensor([[0] * 4 + [1] * 7, [3, 2, 2, 2, 5, 5, 5, 5, 5, 6, 6]])
     layout = Layout.causal(tokens, document_ids=ids)
-    packed, lengths = model.hidden(tokens, layout).final, []
-    for row in range(2):
-        for number in ids[row].unique():
-            document = tokens[row][ids[row] == number][None]
+    packed = model.hidden(tokens, layout).final
+    for row, numbers in enumerate(ids):
+        for number in numbers.unique():
+            document = tokens[row][numbers == number][None]
             alone = model.hidden(document, Layout.causal(document)).final[0]
-            close(packed[row][ids[row] == number], alone)
-            lengths.append(document.shape[1])
+            close(packed[row][numbers == number], alone)
     tokens, batch_sizes, _ = layout.runs.packing()
-    lengths.sort(reverse=True)
-    theirs = pack_sequence([torch.arange(length) for length in lengths])
+    theirs = pack_sequence([torch.arange(length) for length in (7, 5, 4, 3, 2, 1)])
     assert torch.equal(batch_sizes, theirs.batch_sizes)
     assert sorted(tokens.tolist()) == list(range(2 * N_TOKENS))
