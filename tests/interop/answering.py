@@ -12,7 +12,7 @@ from sublayer.model.transformer import build
 from sublayer.objective.supervised.heads import answer_logits, text_states, unscaled
 from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
-from tests.interop.exported import with_random_vectors
+from tests.interop.tiny import with_random_vectors
 
 TRAINING = [
     b"a film that the cat would not sit through; the dog ran from it, over the mat and the field.",

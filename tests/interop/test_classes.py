@@ -34,10 +34,9 @@ from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.tasks.task import Example
 from sublayer.text_model import TextModel
 from tests.interop.answering import answered, model_for
-from tests.interop.classes import CLASSES, EXPORTED, SMALL_CHANGES, VOCAB_SIZE
-from tests.interop.exported import CONTEXT, config_of, task_of, with_random_vectors
+from tests.interop.classes import CHOICE, CLASSES, EXPORTED, SMALL_CHANGES, VOCAB_SIZE
 from tests.interop.folders import change_json, change_weights, check_refused, close, read_json
-from tests.interop.tiny import model_type, ours, theirs, tiny
+from tests.interop.tiny import config_of, model_type, ours, theirs, tiny, with_random_vectors
 from tests.task_files import write_rte
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -143,6 +142,10 @@ def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name, change
         FAMILIES[name].read_config(FAMILIES[name].fields.read(content), tensors)
 
 
+def built(name, **changes):
+    return TextModel(build(config_of(name, **changes), seed=0))
+
+
 def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path):
     folder = tiny("gpt2").save(tmp_path / "doubled", num_attention_heads=4)
     check_refused(folder, "n_head = 3 and num_attention_heads = 4 are the same")
@@ -156,9 +159,7 @@ def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path)
     folder = tiny("marian").save(tmp_path / "long", max_position_embeddings=99)
     check_refused(folder, r"has the shape \[16, 12\], which config.json contradicts")
     with pytest.raises(ConfigError, match="vocab_size = 2 has no room for eos_token_id = 2"):
-        export_huggingface(
-            TextModel(build(config_of("m2m_100", vocab_size=2), seed=0)), tmp_path / "small"
-        )
+        export_huggingface(built("m2m_100", vocab_size=2), tmp_path / "small")
 
 
 def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
@@ -170,6 +171,11 @@ def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
     assert all(torch.equal(again[name], tensor) for name, tensor in plain.items())
     original.tensors["model.decoder.embed_tokens.weight"] = table + 1
     check_refused(original.save(tmp_path / "two"), "must share one embedding table")
+
+
+def task_of(name):
+    """Return the task that decides what a model is exported as; None where its head does."""
+    return CHOICE if name.endswith("for choices") else None
 
 
 class LaterConfig(ResolvedModel):
@@ -214,9 +220,7 @@ def test_a_field_that_no_table_has_is_refused_unless_it_has_its_default():
 ], ids=str)  # fmt: skip
 def test_only_the_fields_that_stand_in_the_way_are_named(tmp_path, name, changes, named):
     with pytest.raises(ConfigError, match=re.escape(f"represent model.{named}: ")):
-        export_huggingface(
-            TextModel(build(config_of(name, **changes), seed=0)), tmp_path / "exported"
-        )
+        export_huggingface(built(name, **changes), tmp_path / "exported")
     assert not list(tmp_path.iterdir())
 
 
@@ -254,7 +258,7 @@ def test_a_model_is_exported_with_the_same_logits(tmp_path, name, fields):
     config, task = config_of(name, **fields), task_of(name)
     assert family_for(config, task) is FAMILIES[EXPORTED[name][0]]
     model = with_random_vectors(build(config, seed=1))
-    spec = None if task is None else TaskSpec((task,), "pair", CONTEXT)
+    spec = None if task is None else TaskSpec((task,), "pair", config.max_len)
     certificate = export_huggingface(TextModel(model, None, spec), tmp_path / "exported")
     assert certificate["checked"]
     # Sinusoids and scaled tables are rounded to float32, and norms enlarge what is rounded.

@@ -15,17 +15,12 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.gpt import GPT1_FIELDS, SHAPES, Gpt1, import_gpt1, read_gpt1
-from sublayer.interop.huggingface import (
-    export_huggingface,
-    import_huggingface,
-    read_huggingface,
-)
+from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
 from sublayer.model.estimates import count_parameters
 from sublayer.model.transformer import build, compose
 from sublayer.text_model import TextModel
-from tests.interop.exported import resolved
 from tests.interop.folders import check_refused, opened
-from tests.interop.tiny import ours, tiny
+from tests.interop.tiny import ours, resolved, tiny
 
 SIZES = N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS = 7, 11, 24, 2
 N_HEADS, PIECE = 12, "params_3.npy"

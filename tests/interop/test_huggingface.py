@@ -39,10 +39,10 @@ from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import TRIES_ALL, examples
+from tests.data.sentencepiece_files import t5_model
 from tests.interop.classes import CLASSES
-from tests.interop.exported import resolved
 from tests.interop.folders import WEIGHTS, change_weights, check_refused, close, opened, read_json
-from tests.interop.tiny import tiny
+from tests.interop.tiny import resolved, tiny
 
 TOKENS = torch.randint(23, (2, 13), generator=torch.Generator().manual_seed(5))
 SHARED, model_of = [HealthCheck.function_scoped_fixture], cache(tiny)
@@ -266,13 +266,7 @@ def trained(kind):
     return library
 
 
-@cache
-def sentence_pieces():
-    model, rules = io.BytesIO(), {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
-    rules |= {"vocab_size": 200, "hard_vocab_limit": False, "minloglevel": 2}
-    train = sentencepiece.SentencePieceTrainer.train
-    train(sentence_iterator=iter(CORPUS), model_writer=model, **rules)
-    return model.getvalue()
+sentence_pieces = cache(partial(t5_model, CORPUS[:2], vocab_size=200))
 
 
 @st.composite

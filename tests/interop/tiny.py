@@ -1,4 +1,4 @@
-"""One tiny random model of each class of transformers that is read, and its logits."""
+"""A tiny random model of each class of transformers, and one of ours that becomes each."""
 
 import json
 from dataclasses import dataclass
@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.interop.classes import CLASSES, VOCAB_SIZE
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from tests.interop.classes import CLASSES, EXPORTED, VOCAB_SIZE
 
-LENGTH = 7
+LENGTH, CONTEXT = 7, 8
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ class Tiny:
 
 
 @torch.no_grad()
-def tiny(name, *, dtype=torch.float64, **changes):
+def tiny(name, *, title="", dtype=torch.float64, **changes):
     """Build a model of a class with every parameter random, norms and biases included."""
     import transformers
 
-    title, fields = CLASSES[name]
-    kind = getattr(transformers, title)
+    usual, fields = CLASSES[name]
+    kind = getattr(transformers, title or usual)
     fields = {**fields, **changes}
     model = kind(kind.config_class(**fields)).to(dtype).eval()
     generator = torch.Generator().manual_seed(1)
@@ -78,14 +80,26 @@ def batch():
     return tokens, tokens.flip(1)
 
 
+def pairs():
+    """Return tokens, of which the second row has padding, their mask and their segments."""
+    places = torch.arange(LENGTH)
+    mask = places < torch.tensor([LENGTH, 5])[:, None]
+    return batch()[0], mask, (places > torch.tensor([3, 1])[:, None]).long() * mask
+
+
 @torch.inference_mode()
 def ours(model):
     tokens, target = batch()
     model = model.double()
     if model.config.kind == "encoder-decoder":
         return model(tokens, torch.ones_like(tokens).bool(), target=target).logits
+    if model.config.kind == "encoder":
+        mask, output = pairs()[1], model(*pairs())
+        if "label" in output:
+            return output["label"]
+        return output.get("span", output.get("vocabulary"))[mask], output.get("sentence")
     output = model(tokens)
-    return output.get("label", output.get("span", output.get("vocabulary")))
+    return output.get("label", output.get("vocabulary"))
 
 
 @torch.inference_mode()
@@ -95,15 +109,44 @@ def theirs(model):
     if model.config.is_encoder_decoder:
         return model(tokens, decoder_input_ids=target, use_cache=False).logits
     title = type(model).__name__
-    if title.endswith("ForMultipleChoice"):
-        return model(tokens[None]).logits.T
+    if title.startswith(("Bert", "Albert")):
+        return answers_of_encoder(model, title)
     if title.endswith("DoubleHeadsModel"):
         return model(tokens[None]).mc_logits.T
     if title in ("GPT2ForSequenceClassification", "OpenAIGPTForSequenceClassification"):
         # Without a padding it reads the last token, and one row.
         model.config.pad_token_id = None
         return torch.cat([model(row[None]).logits for row in tokens])
-    output = model(tokens, return_dict=True)
+    return model(tokens).logits
+
+
+def answers_of_encoder(model, title):
+    tokens, mask, segments = pairs()
+    if title.endswith("ForMultipleChoice"):
+        return model(tokens[None], mask[None].long(), segments[None]).logits.T
+    output = model(tokens, mask.long(), segments)
+    if title.endswith("ForSequenceClassification"):
+        return output.logits
     if "start_logits" in output:
-        return torch.stack([output.start_logits, output.end_logits], dim=-1)
-    return output.logits if "logits" in output else output.prediction_logits
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)[mask], None
+    logits = output.logits if "logits" in output else output.prediction_logits
+    return logits[mask], output.get("seq_relationship_logits", output.get("sop_logits"))
+
+
+def resolved(fields, vocab_size=VOCAB_SIZE):
+    config = ModelConfig.model_validate(fields)
+    context = config.max_len or CONTEXT
+    return resolve_model(config, vocab_size=config.vocab_size or vocab_size, context=context)
+
+
+def config_of(name, **changes):
+    return resolved({**EXPORTED[name][1], **changes})
+
+
+@torch.no_grad()
+def with_random_vectors(model, std=0.1):
+    """Add noise to biases and norms, which are built as zeros and ones; give the model."""
+    generator = torch.Generator().manual_seed(2)
+    for each in (parameter for parameter in model.parameters() if parameter.dim() == 1):
+        each.add_(torch.empty_like(each).normal_(std=std, generator=generator))
+    return model.eval()
