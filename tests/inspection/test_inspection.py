@@ -13,8 +13,6 @@ from hypothesis import given
 from sublayer.config.model import SUBLAYERS, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import is_one_block
-from sublayer.data.store import Split, TokenStore
-from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, mean_changes
 from sublayer.inspection.splitting import (
@@ -42,6 +40,7 @@ from sublayer.inspection.states import (
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.transformer import build
 from tests.breadth import examples
+from tests.evaluation.test_likelihood import split_of
 
 
 def config_of(**fields):
@@ -157,23 +156,17 @@ def test_the_mean_of_models_is_that_of_each_number_of_each_block():
     assert (values["angle_degrees"], values["angle_degrees_quartiles"]) == (15.0, [0.0, 1.0, 1.5])
 
 
-def split_of(n_tokens, starts=(0,)):
-    arrays = np.arange(n_tokens, dtype=np.uint16), np.array(starts), np.array([0])
-    store = TokenStore(*arrays, n_tokens, "", is_lossless=True)
-    return Split("valid", store, ByteTokenizer(), ("book.txt",))
-
-
 @pytest.mark.parametrize("max_tokens, firsts", [
     (1, [0]), (11, [0, 8]), (12, [0, 4, 12]), (99, [0, 4, 8, 12, 16]),
 ])  # fmt: skip
 def test_windows_are_spread_and_keep_to_the_limit(max_tokens, firsts):
-    sample = spread_windows(split_of(23), context=4, max_tokens=max_tokens)
+    sample = spread_windows(split_of(range(23)), context=4, max_tokens=max_tokens)
     assert sample.tokens.tolist() == [[*range(first, first + 4)] for first in firsts]
     assert (sample.n_tokens, sample.document_ids) == (4 * len(firsts), None)
 
 
 def test_documents_are_numbered_where_they_are_kept_apart():
-    split = split_of(12, (0, 5, 7))
+    split = split_of(range(12), document_starts=(0, 5, 7))
     sample = spread_windows(split, context=4, max_tokens=12, respect_boundaries=True)
     assert sample.document_ids.tolist() == [[1, 1, 1, 1], [1, 2, 2, 3], [3, 3, 3, 3]]
     assert sample[1:2].document_ids.tolist() == [[1, 2, 2, 3]]

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from sublayer.api.run import from_recipe
 from sublayer.config.data import DataConfig
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
@@ -17,7 +16,6 @@ from sublayer.config.recipe import OBJECTIVES
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import Batch
 from sublayer.data.span import ScoredPieces
-from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.translation_batches import TranslationBatches, side_lengths
 from sublayer.decode.beam import BeamSettings
@@ -30,11 +28,7 @@ from sublayer.model.transformer import build, compose
 from sublayer.objective.base import KINDS, family, family_of
 from sublayer.objective.causal import Causal, _spread, score, window_items
 from sublayer.objective.masked import HIDDEN, Scoring, encoder_scores
-from sublayer.objective.span import (
-    SpanCorruption,
-    corruption_rule,
-    frequency_loss,
-)
+from sublayer.objective.span import SpanCorruption, corruption_rule, frequency_loss
 from sublayer.objective.translation import (
     Translation,
     beam_settings,
@@ -42,36 +36,21 @@ from sublayer.objective.translation import (
     translation_nats,
 )
 from sublayer.runs.session import prepare_data
-from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.text_model import TextModel
 from tests.data.test_parallel import VOCAB_SIZE as PAIR_IDS
 from tests.data.test_parallel import random_split
 from tests.evaluation.test_likelihood import model_of, split_of
+from tests.made import KINDS as MADE
 from tests.objective.test_masked import CONTEXT as MASKED_CONTEXT
 from tests.objective.test_masked import SPLIT, encoder_for, objective_of
+from tests.training.runs import open_session
 
 VOCAB_SIZE, CONTEXT, N_LAYERS = 19, 7, 4
 DEEP, N_IDS = {"auxiliary": "layers", "targets": 2}, 60
 TINY = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "model.d_ff": 16}
 TINY |= {"data.context": 32, "data.sentinels": 20, "data.vocab_size": 400, "train.steps": 3}
-ANSWERING = {"objective.kind": "supervised", "data.tasks": "sst2", "model.head": "none"}
-ANSWERING |= {"model.label_outputs": 2, "model.sentence_classes": 0, "model.d_embed": 4}
-TRAINED = {
-    "causal": ("gpt", {"objective.auxiliary": "layers", "objective.targets": 2}),
-    "masked": ("albert-small", {"model.d_embed": 4, "objective.sentence": "none"}),
-    "translation": ("multi30k-tiny", {"optimizer.warmup_steps": 1}),
-    "span": ("t5-mini", {}),
-    "supervised": ("albert-small", ANSWERING),
-}
-SMALL = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
-SPLIT_LINES = {"data.sentences": "lines", "data.documents": "blank-line", "model.d_embed": 4}
-SPLIT_LINES |= {"data.context": 64, "data.split": "60/10/30"}
-RECIPES = {
-    "causal": ("gpt", SMALL),
-    "masked": ("albert-small", {**SMALL, **SPLIT_LINES, "data.vocab_size": 60}),
-    "translation": ("multi30k-tiny", {**SMALL, "data.moses_hyphens": True, "model.d_ff": 8}),
-    "span": ("t5-mini", {**SMALL, "data.vocab_size": 150, "data.split": "60/10/30"}),
-}
+OF_KIND = {"causal": "character", "supervised": "pair"}
+"""The row of ``tests/made.py`` for an objective whose kind is not its name."""
 
 
 def make_objective(settings, **fields):
@@ -194,10 +173,8 @@ class Numbers(ByteTokenizer):
 
 
 def a_split(n_tokens=900):
-    ids = np.random.default_rng(3).integers(3, 40, size=n_tokens).astype(np.uint16)
-    starts = {"document_starts": np.array([0, 400, 410]), "source_starts": np.zeros(1, np.int64)}
-    store = TokenStore(ids, **starts, n_bytes=n_tokens, sha256="0" * 64, is_lossless=True)
-    return Split("train", store, Numbers(), ("text",))
+    ids = np.random.default_rng(3).integers(3, 40, size=n_tokens)
+    return split_of(ids, Numbers(), document_starts=(0, 400, 410))
 
 
 def a_recipe(**settings):
@@ -356,14 +333,17 @@ def test_what_a_study_compares_is_what_a_run_is_scored_by():
         assert {metric.name for metric in family(kind).metrics} <= set(given)
 
 
+@pytest.fixture
+def session_of(workshop, own_cache):
+    def open_one(kind, **more):
+        return open_session(workshop.recipe(MADE[OF_KIND.get(kind, kind)], **more))
+
+    return open_one
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_model_holds_what_its_config_asks_for_and_no_more(kind, tmp_path):
-    name, settings = TRAINED[kind]
-    tiny = {"model.n_layers": 2, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
-    recipe = load_recipe(name, {**tiny, "train.steps": 3, **settings}).recipe
-    model = build(resolve_model(recipe.model, vocab_size=99, context=16), seed=0)
-    spec = TaskSpec((TASKS["sst2"],), "pair", 16) if kind == "supervised" else None
-    objective = family(kind).build(model, recipe.objective, 0, spec)
+def test_a_saved_model_holds_what_its_config_asks_for_and_no_more(session_of, kind, tmp_path):
+    objective = session_of(kind).train_step.objective
     save_model(tmp_path / "model", objective.model, {})
     saved = load_file(tmp_path / "model" / "model.safetensors")
     with torch.device("meta"):
@@ -375,25 +355,13 @@ def test_a_saved_model_holds_what_its_config_asks_for_and_no_more(kind, tmp_path
     assert (len(alone) > 0) == (kind == "causal")
 
 
-def write_texts(folder):
-    lines = [f"the {i % 7} cats sat on {i % 5} mats." for i in range(300)]
-    documents = ["\n".join(lines[start : start + 6]) for start in range(0, 300, 6)]
-    (folder / "text.txt").write_text("\n\n".join(documents))
-    (folder / "a.en").write_text("\n".join(lines))
-    (folder / "a.de").write_text("\n".join(line.replace("the", "die") for line in lines))
-    text = {"data.path": str(folder / "text.txt")}
-    pairs = {"data.source_path": str(folder / "a.en"), "data.target_path": str(folder / "a.de")}
-    return {"causal": text, "masked": text, "translation": pairs, "span": text}
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if family(kind).tables()])
-def test_the_metrics_of_a_test_follow_from_its_items(kind, tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    name, settings = RECIPES[kind]
-    given = {**settings, **write_texts(tmp_path)[kind], "train.steps": 3000}
-    recipe = load_recipe(name, given).recipe
-    model, row = from_recipe(name, given), family_of(recipe.objective)
-    found = row.score(model, prepare_data(recipe).test, recipe, "test", ALONE)
+def test_the_metrics_of_a_test_follow_from_its_items(session_of, kind):
+    hyphens = {"data.moses": "tokenize", "data.moses_hyphens": True}
+    session = session_of(kind, **(hyphens if kind == "translation" else {}))
+    session.text_model.model.eval()
+    test, row = session.data.test, family_of(session.recipe.objective)
+    found = row.score(session.text_model, test, session.recipe, "test", ALONE)
     for metric in row.metrics:
         assert metric.from_items is not None, f"{metric.name} follows from no items"
         value = metric.from_items.of(found.items)

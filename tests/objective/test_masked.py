@@ -15,17 +15,8 @@ from sublayer.data.masked import Example, MaskRule, PairBatches, pack
 from sublayer.data.sentence_pairs import PairRule
 from sublayer.data.tokenizers.base import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.masked import (
-    SEED,
-    Masked,
-    PairScore,
-    Scoring,
-    encoder_scores,
-    pair_settings,
-    predicts_negative,
-    score_pairs,
-    sentence_nats,
-)
+from sublayer.objective import masked
+from sublayer.objective.masked import Masked, PairScore, Scoring, encoder_scores, pair_settings
 from sublayer.runs.session import prepare_data
 from tests.encoders import encoder_of, with_known_logits
 from tests.made import MASKED
@@ -107,12 +98,12 @@ def test_one_logistic_output_is_the_difference_of_two():
     # -log sigmoid(0.3), -log sigmoid(2), nothing, nothing, 40.
     by_hand = math.log1p(math.exp(-0.3)) + math.log1p(math.exp(-2.0)) + 40.0
     for outputs in (logits[:, None], two):
-        assert sentence_nats(outputs, labels).item() == pytest.approx(by_hand, rel=1e-12)
-        assert predicts_negative(outputs).tolist() == [True, False, True, False, False]
+        assert masked.sentence_nats(outputs, labels).item() == pytest.approx(by_hand, rel=1e-12)
+        assert masked.predicts_negative(outputs).tolist() == [True, False, True, False, False]
     two.requires_grad_()
-    sentence_nats(two, labels).backward()
+    masked.sentence_nats(two, labels).backward()
     assert (two.grad != 0).any(1).tolist() == [1, 1, 1, 0, 1]
-    assert sentence_nats(two, torch.full((5,), -1)).item() == 0.0
+    assert masked.sentence_nats(two, torch.full((5,), -1)).item() == 0.0
 
 
 def test_a_head_that_is_not_trained_has_no_gradient():
@@ -197,7 +188,7 @@ def decided(split, sentence_logits):
 
 
 def pass_of(split, settings):
-    batches = PairBatches(split, settings, context=CONTEXT, batch_sequences=1, seed=SEED)
+    batches = PairBatches(split, settings, context=CONTEXT, batch_sequences=1, seed=masked.SEED)
     return batches.examples(range(batches.n_in_passes(1)))
 
 
@@ -213,7 +204,7 @@ def labels_of(split, task):
 def test_who_always_says_apart_is_right_about_the_pairs_that_are(task, sentence_logits):
     labels = labels_of(SPLIT, task)
     found, negated = (
-        score_pairs(decided(SPLIT, [sign * each for each in sentence_logits]), SPLIT,
+        masked.score_pairs(decided(SPLIT, [sign * each for each in sentence_logits]), SPLIT,
                     settings_of(), ALL, task) for sign in (1, -1)
     )  # fmt: skip
     n, n_apart = len(labels), sum(labels)

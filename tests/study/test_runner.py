@@ -34,7 +34,7 @@ from sublayer.study.plan_file import Request
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
-from tests.objective.test_items import RECIPES, write_texts
+from tests.made import KINDS, TINY
 from tests.study.studies import (
     FAILING,
     FFN,
@@ -381,31 +381,34 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path, begins):
     assert [each.read_bytes() for each in tmp_path.glob(".tokenizer*")] == [b"another's"]
 
 
-def tiny(kind: str):
-    name, settings = RECIPES[kind]
-    texts = {field: Path(path).name for field, path in write_texts(Path().resolve())[kind].items()}
-    train = {"train.steps": 2, "train.batch_sequences": 2, "optimizer.warmup_steps": 1}
-    return name, {**settings, **texts, **train, "train.precision": "float32", "train.threads": 1}
+@pytest.fixture
+def tiny(workshop, settings):
+    def tiny(kind):
+        steps = {"train.steps": 2, "train.batch_sequences": 2, "optimizer.warmup_steps": 1}
+        path = str(workshop.path(KINDS[kind]))
+        return {**TINY, **KINDS[kind], "data.path": path, **steps}
+
+    return tiny
 
 
-@pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize(("kind", "n_pairs"), [("causal", 0), ("translation", 1)])
-def test_a_study_prepares_its_data_once(kind, n_pairs, monkeypatch):
+def test_a_study_prepares_its_data_once(tiny, kind, n_pairs, monkeypatch):
     calls = [(base, "prepare"), (preparing, "find_texts"), (preparing, "read_pairs")]
     mocks = [Mock(wraps=getattr(module, name)) for module, name in calls]
     for (module, name), mock in zip(calls, mocks, strict=True):
         monkeypatch.setattr(module, name, mock)
-    compared(*tiny(kind), vary=["model.dropout=0,0.1"], seeds=1, out="study")
+    settings = tiny(kind)
+    del settings["model.dropout"]
+    compared("gpt", settings, vary=["model.dropout=0,0.1"], seeds=1, out="study")
     assert [mock.call_count for mock in mocks] == [1, 1, n_pairs]
 
 
-@pytest.mark.usefixtures("settings")
-def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds():
+def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(tiny):
     # Pieces of another length have other gaps, whatever is learned.
-    name, settings = tiny("span")
+    settings = tiny("span")
     del settings["data.context"]
     until = {"until": "decided", "seeds_at_most": 9, "match": "none", "out": "out"}
-    result = compared(name, settings, vary=["data.context=48,24"], **until)
+    result = compared("gpt", settings, vary=["data.context=48,24"], **until)
     (difference,) = result["differences"]
     assert (difference["verdict"], difference["mean"] is None) == ("no verdict", False)
     # No number of seeds would give one: the first look is the last.
