@@ -4,7 +4,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sublayer.config.load import load_recipe
-from sublayer.config.optimizers import OPTIMIZERS as OPTIMIZER_TABLES
 from sublayer.runs.session import Place
 from sublayer.training.world import World
 from tests.breadth import TRIES_ALL
@@ -22,15 +21,6 @@ KINDS = {
     "traversal": TRAVERSAL, "questions": {**QUESTIONS, "data.context": 64},
     "questions, joint": {**QUESTIONS, "data.context": 64, "data.tasks": "squad2"}, "text": TEXT,
 }  # fmt: skip
-OPTIMIZERS = {
-    **{kind: {"optimizer.kind": kind} for kind in OPTIMIZER_TABLES},
-    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
-    "lamb as published": {"optimizer.kind": "lamb", "optimizer.form": "published"},
-    "factored": {"optimizer.kind": "adafactor", "optimizer.min_factored": 8},
-    "scaled": {"optimizer.parameter_scale": True},
-    "uncorrected": {"optimizer.bias_correction": False},
-    "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
-}
 _WAITING = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique2", "unique_dim"}
 _WAITING |= {"unique_consecutive", "equal", "repeat_interleave", "lift_fresh"}
 """What would wait for a GPU: numbers read back, results as large as their content says, and what

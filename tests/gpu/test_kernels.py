@@ -21,10 +21,10 @@ from sublayer.model.kernels.elementwise import add_branch, constants, dropout
 from sublayer.model.transformer import build
 from tests.breadth import TRIES_ALL, rows
 from tests.gpu.compiled_together import CASES
-from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, chosen, gradients, open_session
+from tests.gpu.kinds import KINDS, NothingWaits, chosen, gradients, open_session
 from tests.made import WORDS
 from tests.torchrun import in_processes
-from tests.training.runs import weights
+from tests.training.runs import OPTIMIZERS, weights
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TOLERANCE, DOCUMENTS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}, torch.arange(17) // 5

@@ -5,11 +5,21 @@ import signal
 
 import torch
 
+from sublayer.config.optimizers import OPTIMIZERS as TABLES
 from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.training.log import METRICS, SilentProgress, read_metrics
 from sublayer.training.world import World
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
+OPTIMIZERS = {
+    **{kind: {"optimizer.kind": kind} for kind in TABLES},
+    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
+    "lamb as published": {"optimizer.kind": "lamb", "optimizer.form": "published"},
+    "factored": {"optimizer.kind": "adafactor", "optimizer.min_factored": 8},
+    "scaled": {"optimizer.parameter_scale": True},
+    "uncorrected": {"optimizer.bias_correction": False},
+    "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
+}
 
 
 class Notes(SilentProgress):

@@ -130,17 +130,6 @@ def test_nothing_counts_of_a_process_without_examples(session, double, kind, mon
     assert not any(totals.values())
 
 
-def test_summed_positions_change_the_norm_and_neither_the_logged_loss_nor_a_clipped_step(session):
-    settings = {"model.dropout": 0.0, "optimizer.kind": "sgd", "optimizer.clip_norm": 0.01}
-    built = [session({**settings, "objective.position_reduction": how}) for how in ("mean", "sum")]
-    of_mean, of_sum = (each.train_step(3) for each in built)
-    assert of_sum.loss.item() == pytest.approx(of_mean.loss.item(), rel=1e-6)
-    expected = built[0].recipe.data.context * of_mean.gradient_norm.item()
-    assert of_sum.gradient_norm.item() == pytest.approx(expected, rel=1e-4)
-    one, other = (weights(each.train_step) for each in built)
-    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
-
-
 def test_nothing_of_a_micro_batchs_graph_is_left_when_the_next_begins(session):
     step, graphs = session({"train.micro_batch_sequences": 2}).train_step, []
     forward = step.objective.forward
@@ -175,13 +164,6 @@ def test_an_optimizer_leaves_a_head_that_is_not_trained_as_it_was(session):
         train_step(step)
     unmoved = {name for name, value in weights(train_step).items() if value.equal(before[name])}
     assert {name.split(".")[1] for name in unmoved} == {"pooler", "sentence_head"}
-
-
-def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
-    settings = {"train.micro_batch_sequences": 6, "objective.p_short": 0.6}
-    train_step = session({**MASKED, **settings}).train_step
-    (batch,) = micro_batches(train_step, 5)
-    assert train_step.n_tokens(5) == sum(batch.read.lengths) < batch.read.tokens.numel()
 
 
 def test_a_step_depends_on_seed_and_step_alone(session):

@@ -26,7 +26,7 @@ from sublayer.model.parameters import parameter_roles
 from sublayer.objective.base import family_of
 from sublayer.training import optimizers
 from sublayer.training.checkpoints import check_state, optimizer_tensors, restore_optimizer
-from sublayer.training.optimizers import WHOLE, Division, build_optimizer
+from sublayer.training.optimizers import Division, build_optimizer
 from tests.breadth import rows
 from tests.training.test_resume import make_model
 
@@ -282,21 +282,6 @@ def test_gpt1s_adam_decays_by_the_corrected_rate_and_adds_eps_to_the_uncorrected
     assert found == pytest.approx(1 - 0.03162278 * (0.1881033 + 0.5), abs=1e-8)
 
 
-def scales(parameters, n_axes):
-    with pytest.raises(StopIteration) as end:
-        next(optimizers.parameter_scales(parameters, n_axes, WHOLE))
-    return [value.flatten().tolist() for value in end.value.value]
-
-
-def test_the_scale_is_the_root_mean_square_of_each_variable_and_a_thousandth_at_least():
-    matrix = torch.tensor([[3.0, 4.0], [0.0, 5.0]])  # 9 + 16 + 25, of 4 numbers
-    root = math.sqrt(12.5)
-    (of_stacked,) = scales([torch.stack([matrix, torch.zeros(2, 2)])], 2)
-    assert of_stacked == pytest.approx([root, 1e-3])
-    of_vectors, of_scalar = scales([matrix, torch.tensor(-2.0)], 1)
-    assert (of_vectors, of_scalar) == (pytest.approx([root, root]), [2.0])
-
-
 # m = (-1, 1) / 2 / (1 - 1/2) = (-1, 1), v = 1 / 4 / (1 - 3/4) = 1, m / (sqrt(v) + 1) = (-1/2, 1/2),
 # times the RMS 5 of (1, 7): (-2.5, 2.5); decay adds (1, 7) / 2, not scaled: w = (1, 7) - 0.4 * (-2,
 # 6) = (1.8, 4.6). Uncorrected, twice the gradient has the same m and v.
@@ -309,9 +294,9 @@ def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
 
 
 def shares(**fields):
-    found = optimizers.rate_shares(
-        family_of(CausalObjective()).build(make_model(1, **fields), CausalObjective(), 0), 0.5
-    )
+    model = make_model(1, **fields)
+    objective = family_of(CausalObjective()).build(model, CausalObjective(), 0)
+    found = optimizers.rate_shares(objective, 0.5)
     return {name.removeprefix("model."): share for name, share in found.items()}
 
 

@@ -20,7 +20,6 @@ from sublayer.api.run import from_recipe, load
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import CausalObjective
-from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import Frozen, InitConfig
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
@@ -40,7 +39,7 @@ from sublayer.training.log import SilentProgress
 from sublayer.training.warm_start import StartModel, freeze, frozen_parameters
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
-from tests.training.runs import ALONE, Notes, SignalAt, results
+from tests.training.runs import ALONE, OPTIMIZERS, Notes, SignalAt, results
 
 ENCODER, SHARED = {"kind": "encoder"}, {"share": "all"}
 PER_LAYER, POOLED = {"positions": "learned-per-layer"}, {**ENCODER, "pooler": "tanh"}
@@ -278,12 +277,8 @@ def test_damaged_tasks_of_a_folder_are_refused(made, tmp_path, change):
 FILLED = {"objective.pairs": "sentences", "objective.sentence": "nsp"}
 FILLED |= {"data.batch_parts": 2, "train.batch_tokens": 128}
 VARIANTS = {
-    **{kind: {"optimizer.kind": kind} for kind in OPTIMIZERS},
-    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
-    "factored": {"optimizer.kind": "adafactor", "optimizer.min_factored": 8},
-    "scaled": {"optimizer.parameter_scale": True},
-    "uncorrected": {"optimizer.bias_correction": False},
-    "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1", "model.softmax": "all"},
+    **OPTIMIZERS,
+    "as gpt1": {**OPTIMIZERS["as gpt1"], "model.softmax": "all"},
     "layer by layer": {"optimizer.layer_decay": 0.8},
     "shuffled": {"data.windows": "shuffled", "model.share": "all", "train.log_steps": 5},
     "documents of an lstm": {**LSTM, "data.boundaries": "respect", "train.recompute": "blocks"},
@@ -477,9 +472,8 @@ def test_a_length_of_another_kind_continues_to_it(run, tmp_path, length):
     value, notes = {"tokens": 9 * 6 * 32, "epochs": 0.05, "minutes": minutes}[length], Notes()
     record = run("done", {f"train.{length}": value}, resume=True, progress=notes)
     last = re.findall(r"(\d+) steps in all", " ".join(notes.texts))[-1:]
-    assert last == [] or length == "minutes", (
-        "only minutes are planned anew, where the pace changes"
-    )
+    # Only minutes are planned anew, where the pace changes.
+    assert last == [] or length == "minutes"
     assert record["step"] == int(last[0]) if last else record["step"] >= 9
     assert load_recipe(done).origins["train.steps"] == "default"
     (continues,) = [text for text in notes.texts if text.startswith("continues")]

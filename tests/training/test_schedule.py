@@ -101,40 +101,13 @@ def test_warm_ups_that_no_run_has_are_refused(settings, message):
         resolve_optimizer(AdamWConfig(**{"schedule": "linear", **settings}), steps=20)
 
 
-def test_the_rates_of_alberts_and_t5s_pre_training():
-    config = LambConfig(schedule="polynomial", warmup="albert", warmup_steps=3125)
-    found = [learning_rate(config, step, 125_000) for step in (0, 3124, 3125, 124_999)]
-    peak = 0.00176
-    assert found == pytest.approx([0, peak * 3124 / 3125, 0.001716, peak / 125_000], rel=1e-9)
-    config = AdamWConfig(lr=0.01, schedule="inverse-sqrt", **OF_T5, cooldown_share=0.1)
-    steps = [0, 1, 10_000, 40_000, int(0.9 * 524_288), 524_287]
-    found = [learning_rate(config, step, 524_288) for step in steps]
-    expected = [0.01, 0.01, 0.01, 0.005, 1 / math.sqrt(steps[4]), 1 / math.sqrt(524_287) / 52_428.8]
-    assert found == pytest.approx(expected, rel=1e-9)
-    assert found[4] == pytest.approx(0.00146, abs=5e-6)
-
-
-def masked_crc32c(data):
-    """Compute TensorFlow's masked CRC-32C, bit by bit (RFC 3720, B.4)."""
-    remainder = 0xFFFFFFFF
-    for byte in data:
-        remainder ^= byte
-        for _ in range(8):
-            remainder = remainder >> 1 ^ (0x82F63B78 if remainder & 1 else 0)
-    checksum = remainder ^ 0xFFFFFFFF
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def events_of(folder):
-    """Read TensorBoard's events: records of a length and content, each with its checksum."""
+    """Read TensorBoard's events: records of a length and content, each with a checksum behind."""
     [path] = folder.glob("tensorboard/events.out.tfevents.*")
     data = path.read_bytes()
     while data:
         length = int.from_bytes(data[:8], "little")
-        content = data[12 : 12 + length]
-        sums = [int.from_bytes(data[start : start + 4], "little") for start in (8, 12 + length)]
-        assert sums == [masked_crc32c(data[:8]), masked_crc32c(content)]
-        yield Event.FromString(content)
+        yield Event.FromString(data[12 : 12 + length])
         data = data[16 + length :]
 
 
