@@ -12,17 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.objective import SpanObjective
+from sublayer.data import span
 from sublayer.data.batches import Batch, PackedSequence, Unpacked, Windows, best_fit, pack_examples
 from sublayer.data.counter_rng import Purpose, seeds
-from sublayer.data.span import (
-    MASKS,
-    CorruptionRule,
-    EpochPieces,
-    RandomPieces,
-    ScoredPieces,
-    corrupt,
-    limit_runs,
-)
+from sublayer.data.span import MASKS, EpochPieces, corrupt
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tokenizers.base import ByteTokenizer
@@ -108,9 +101,9 @@ def test_inputs_and_targets_are_the_released_vectors():
         assert [row.tolist() for [row] in rows] == list(expected)
     # Runs beyond the sentinels are no noise.
     mask = np.array([[0, 1, 0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0, 1, 1]], dtype=np.bool_)
-    limited = limit_runs(mask, 3)
+    limited = span.limit_runs(mask, 3)
     assert limited.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 1, 1]]
-    assert limit_runs(mask, 4) is mask
+    assert span.limit_runs(mask, 4) is mask
 
 
 @pytest.mark.parametrize("noise", MASKS)
@@ -134,7 +127,7 @@ def span_rule(context=32, **settings):
     rule = {name: getattr(objective, name) for name in ("raw_length", "target_length")}
     rule |= {"sentinels": () if objective.noise == "prefix" else SENTINELS, "end_id": END}
     rule |= {"draw": MASKS[objective.noise], "settings": objective, "context": context}
-    return CorruptionRule(**rule, pad_id=PAD, first_id=PAD)
+    return span.CorruptionRule(**rule, pad_id=PAD, first_id=PAD)
 
 
 def make_text(*lengths):
@@ -195,7 +188,7 @@ def test_pieces_stay_within_their_documents_where_those_are_respected():
 def test_scored_pieces_are_the_whole_text_and_always_the_same():
     rest = (make_text(50, 7, 93, 30), span_rule())
     scored, again, some = (
-        ScoredPieces(*rest, batch_sequences=n, most=most, boundaries="ignore")
+        span.ScoredPieces(*rest, batch_sequences=n, most=most, boundaries="ignore")
         for n, most in ((2, None), (5, None), (5, 3))
     )
     pieces = list(chain(*(pieces_of(scored.batch(number)) for number in range(scored.n_batches))))
@@ -275,7 +268,7 @@ def check(batch, examples):
     expected = [sequence for each in own for sequence in each.sequences]
     assert len(expected) == batch.read.n_sequences
     places = zip(batch.readouts.tolist(), batch.spans.tolist(), strict=True)
-    for found, given_, ((row, column), span) in zip(unpack(batch), expected, places, strict=True):
+    for found, given_, ((row, column), ends) in zip(unpack(batch), expected, places, strict=True):
         assert found.ids.tolist() == given_.ids.tolist()
         assert found.segments.tolist() == given_.segments.tolist()
         wanted = given_.targets if given_.written is None else given_.written
@@ -283,7 +276,7 @@ def check(batch, examples):
             assert found.written.tolist() == [FIRST_ID, *wanted.tolist()[:-1]]
         assert np.array_equal(found.targets, wanted)
         assert batch.read.tokens[row, column] == given_.ids[given_.readout]
-        assert batch.read.tokens[row, span].tolist() == given_.ids[list(given_.span)].tolist()
+        assert batch.read.tokens[row, ends].tolist() == given_.ids[list(given_.span)].tolist()
     for side in (batch.read, batch.written):
         if side is not None:
             assert side.lengths == tuple((side.sequence_ids >= 0).sum(1).tolist())
@@ -373,7 +366,7 @@ def translations(seed, n=600):
 def pieces(seed, noise, boundaries=""):
     split, rule = numbered([[50], [70], [93], [30]]), span_rule(noise=noise)
     if not boundaries:
-        return RandomPieces(split, rule, batch_sequences=4, seed=seed)
+        return span.RandomPieces(split, rule, batch_sequences=4, seed=seed)
     return epoch_pieces(split, rule, batch_sequences=4, seed=seed, boundaries=boundaries)
 
 

@@ -10,15 +10,8 @@ import pytest
 import torch
 
 from sublayer.config.data import DataConfig
-from sublayer.data.parallel import (
-    TRANSLATION,
-    find_pairs,
-    line_pairs,
-    read_pairs,
-    record_pairs,
-    refused_pair,
-    tab_pairs,
-)
+from sublayer.data import parallel
+from sublayer.data.parallel import TRANSLATION, find_pairs, record_pairs, tab_pairs
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.text.documents import json_records
@@ -46,7 +39,7 @@ def written(path, data):
 def test_two_files_are_paired_line_by_line(tmp_path, suffix, end):
     source = written(tmp_path / f"a{suffix}", b"\xef\xbb\xbf" + end.join([*SOURCE, ""]).encode())
     target = written(tmp_path / f"b{suffix}", end.join(TARGET).encode())
-    assert list(line_pairs(source, target)) == EXPECTED
+    assert list(parallel.line_pairs(source, target)) == EXPECTED
     for texts, message in (
         ((b"x\n" * 3, b"x\n" * 5), f"a{suffix} has 3 lines and .* has 5"),
         ((b"x\n" * 4, b"x\n"), f"a{suffix} has 4 lines and .* has 1"),
@@ -54,7 +47,7 @@ def test_two_files_are_paired_line_by_line(tmp_path, suffix, end):
     ):
         files = map(written, (source, target), texts)
         with pytest.raises(DataError, match=message):
-            list(line_pairs(*files))
+            list(parallel.line_pairs(*files))
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -100,8 +93,8 @@ def test_filters_tell_why_pairs_are_dropped():
     sizes = ((1, 1), (4, 3), (3, 2), (0, 3), (0, 0), (5, 5), (4, 2), (2, 4))
     longer, wider = "with more than 4 words on a side", "with a length ratio above 1.5"
     reasons = ["", "", "", "with an empty side", "with an empty side", longer, wider, wider]
-    assert [refused_pair(["x"] * n, ["y"] * m, (4, 1.5)) for n, m in sizes] == reasons
-    assert not refused_pair(["x"] * 1000, ["y"])
+    assert [parallel.refused_pair(["x"] * n, ["y"] * m, (4, 1.5)) for n, m in sizes] == reasons
+    assert not parallel.refused_pair(["x"] * 1000, ["y"])
 
 
 def test_training_is_filtered_and_scored_texts_are_whole(tmp_path, capsys):
@@ -136,7 +129,8 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
         given_ = {"corpus": "iwslt14", "tokenizer": "word-bpe", **fields}
         data = DataConfig(source_language=source, target_language=target, **given_)
         texts = find_texts(data, tmp_path / "cache", is_utf8=True)
-        return {split: read_pairs(texts.ranges(split)) for split in ("train", "valid", "test")}
+        splits = ("train", "valid", "test")
+        return {split: parallel.read_pairs(texts.ranges(split)) for split in splits}
 
     monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path))
     names = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")

@@ -327,9 +327,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     assert len(files) == 2 and all(path.is_relative_to(folder) for path in files)
 
 
-def test_other_archives_and_damaged_ones_are_refused_and_leave_nothing(
-    tmp_path, cache, monkeypatch
-):
+def test_other_and_damaged_archives_are_refused_and_leave_nothing(tmp_path, cache, monkeypatch):
     def refused(path, message):
         with pytest.raises(DataError, match=message):
             corpora.extract_release(path, cache)

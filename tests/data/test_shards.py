@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sublayer.data import shards
-from sublayer.data.counter_rng import Purpose, fork, random_order, seeds
+from sublayer.data.counter_rng import fork
 from sublayer.data.store import read_store
 from sublayer.data.text import files
 from sublayer.data.text import ranges as text_ranges
@@ -40,9 +40,10 @@ def path(tmp_path):
     return tmp_path / "tokens" / "store"
 
 
-def stored(path, *arguments):
+def stored(path, *arguments, **options):
     path.unlink(missing_ok=True)
-    shards.write_store(path, *arguments)
+    shards.write_store(path, *arguments, **options)
+    assert not list(path.parent.glob(f"{path.name}.*.unfinished"))
     return read_store(path)
 
 
@@ -150,12 +151,6 @@ def test_forks_are_the_published_generator():
         assert fork(np.array([state], dtype=np.uint64), np.arange(3)).tolist() == outputs
 
 
-def test_an_order_is_that_of_the_seeds():
-    drawn = seeds(3, Purpose.WINDOW_ORDER, 2, 1000)
-    order = random_order(3, Purpose.WINDOW_ORDER, 2, 1000)
-    assert sorted(order.tolist()) == list(range(1000)) and (np.diff(drawn[order]) > 0).all()
-
-
 def ranges(*texts):
     return [DocumentRange(MemoryDocument("a", text)) for text in texts]
 
@@ -171,10 +166,7 @@ def documents(folder):
 
 
 def written(path, *arguments, **options):
-    path.unlink(missing_ok=True)
-    shards.write_store(path, *arguments, **options)
-    assert read_store(path) is not None
-    assert not list(path.parent.glob(f"{path.name}.*.unfinished"))
+    assert stored(path, *arguments, **options) is not None
     return path.read_bytes()
 
 

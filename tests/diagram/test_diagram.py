@@ -92,9 +92,8 @@ def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name):
     assert max(map(len, draw_text(drawn).splitlines())) <= WIDTH
     root = ET.fromstring(draw_svg(drawn))
     width, height = (float(root.get(side, "0")) for side in ("width", "height"))
-    ((_, shift, foot),) = [
-        re.split("[( )]", group.get("transform", ""))[:3] for group in root.iter(f"{SVG}g")
-    ]
+    (group,) = root.iter(f"{SVG}g")
+    _, shift, foot, *_ = re.split("[( )]", group.get("transform", ""))
     boxes = []
     for box in root.iter(f"{SVG}rect"):
         if box.get("class") not in ("paper", "panel"):

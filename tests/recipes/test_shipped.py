@@ -5,14 +5,8 @@ import re
 
 import pytest
 
-from sublayer.config.layers import (
-    OTHERS,
-    find_source,
-    grouped_recipes,
-    layer_of,
-    read_toml,
-    shipped_recipes,
-)
+from sublayer.config import layers
+from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import load_recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import is_idle
@@ -32,12 +26,12 @@ def parameters(name):
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_a_shipped_recipe_loads_sets_only_effective_fields_and_costs_what_it_says(name):
-    source = find_source(name)
-    content = read_toml(source.path)
+    source = layers.find_source(name)
+    content = layers.read_toml(source.path)
     assert {"title", "source", "cost"} <= set(content)
     recipe = load_recipe(name).recipe
     base = load_recipe(content["extends"]).recipe if "extends" in content else None
-    for key, value in layer_of(content, source.origin).values.items():
+    for key, value in layers.layer_of(content, source.origin).values.items():
         if "." in key:
             table, _, field = key.partition(".")
             assert not is_idle(key, recipe), key
@@ -47,9 +41,9 @@ def test_a_shipped_recipe_loads_sets_only_effective_fields_and_costs_what_it_say
 
 
 def test_every_recipe_belongs_to_a_group():
-    groups = grouped_recipes()
+    groups = layers.grouped_recipes()
     listed = sorted(each.name for group in groups.values() for each in group)
-    assert OTHERS not in groups and listed == list(shipped_recipes())
+    assert layers.OTHERS not in groups and listed == list(shipped_recipes())
     # Variants have as many parameters as gpt.
     counts = [parameters(name) for name in ("modern", "macaron")]
     assert counts == pytest.approx([parameters("gpt")] * 2, rel=0.025)

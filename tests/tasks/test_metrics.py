@@ -17,18 +17,12 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from sublayer.errors import DataError
 from sublayer.tasks import baselines as module
+from sublayer.tasks import scoring
 from sublayer.tasks.baselines import BASELINES, FEATURES, Overlap, score_windows, split_words
 from sublayer.tasks.metrics import METRICS, Answered, RougeWords, is_equal, normalise, spearman
 from sublayer.tasks.own_table import METRICS as OF_KINDS
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.scoring import (
-    best_threshold,
-    by_answerable,
-    paired,
-    points,
-    score,
-    with_threshold,
-)
+from sublayer.tasks.scoring import paired, points, score, with_threshold
 from sublayer.tasks.task import Answer, Example, Prediction, Task, held_out
 
 MAJORITY, WORDS = BASELINES["majority"], BASELINES["words"]
@@ -435,8 +429,8 @@ def _told(*answers):
     ([[], []], [*_told(("", 0.0)), None], (2, 0), (2, 0)),
 ])  # fmt: skip
 def test_the_best_thresholds_by_hand(golds, predictions, exact, f1):
-    assert best_threshold(asked(golds), predictions, is_equal) == exact
-    assert best_threshold(asked(golds), predictions) == pytest.approx(f1)
+    assert scoring.best_threshold(asked(golds), predictions, is_equal) == exact
+    assert scoring.best_threshold(asked(golds), predictions) == pytest.approx(f1)
 
 
 def test_the_best_score_is_the_best_of_all_thresholds():
@@ -450,15 +444,15 @@ def test_the_best_score_is_the_best_of_all_thresholds():
         each.no_answer: score(examples, with_threshold(predictions, each.no_answer), V2[:1]).value
         for each in predictions
     }
-    best, threshold = best_threshold(examples, predictions, is_equal)
+    best, threshold = scoring.best_threshold(examples, predictions, is_equal)
     assert best == pytest.approx(max(scores.values())) == scores[threshold]
     # "the" is an answer, by which nothing but an empty one is right.
     examples = asked([["big cat"], ["the"], [], []])
     predictions = _told(("cat", 0), ("", 0), ("", 0), ("dog", 0))
-    found = by_answerable(examples, predictions)
+    found = scoring.by_answerable(examples, predictions)
     parts = {answerable: (part.n, part.exact, part.f1) for answerable, part in found.items()}
     assert parts == {True: pytest.approx((2, 0.5, (2 / 3 + 1) / 2)), False: (2, 0.5, 0.5)}
-    assert by_answerable(examples[:1], predictions[:1]).keys() == {True}
+    assert scoring.by_answerable(examples[:1], predictions[:1]).keys() == {True}
 
 
 def _drawn_answers(n, seed, p_right=0.8):

@@ -13,15 +13,8 @@ from datetime import datetime
 import pytest
 
 from sublayer.errors import ConfigError, DataError
-from sublayer.tasks.own_table import (
-    LONE,
-    SEVERAL,
-    OwnTable,
-    columns_of,
-    describe_left_out,
-    find_table,
-    read_own,
-)
+from sublayer.tasks import own_table
+from sublayer.tasks.own_table import LONE, SEVERAL, OwnTable, read_own
 from sublayer.tasks.published import MOVED, NOT_FOUND
 from sublayer.tasks.records import read_records
 from sublayer.tasks.task import Answer
@@ -80,7 +73,7 @@ def _read(path, content, **more):
     return OwnTable(write(path, content), "review", label="stars", **more).read()
 
 
-def test_values_of_parquet_that_python_lacks_are_refused(tmp_path):
+def test_values_of_parquet_that_python_lacks_and_columns_without_a_name_are_refused(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     bad = arrow.Array.from_buffers(arrow.string(), 2, arrow.array([b"one", b"t\xffwo"]).buffers())
     parquet.write_table(arrow.table({"text": bad}), tmp_path / "a.parquet")
@@ -90,13 +83,9 @@ def test_values_of_parquet_that_python_lacks_are_refused(tmp_path):
     parquet.write_table(late, tmp_path / "b.parquet")
     with pytest.raises(DataError, match=r"b.parquet is a damaged .* \(date value out of range"):
         list(read_records(tmp_path / "b.parquet"))
-
-
-def test_columns_of_parquet_without_a_name_are_refused_where_they_are_several(tmp_path):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow.table([[1], [2]], names=["", ""]), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="a.parquet has several columns '': rename them"):
-        list(read_records(tmp_path / "a.parquet"))
+    parquet.write_table(arrow.table([[1], [2]], names=["", ""]), tmp_path / "c.parquet")
+    with pytest.raises(DataError, match="c.parquet has several columns '': rename them"):
+        list(read_records(tmp_path / "c.parquet"))
 
 
 @pytest.mark.parametrize("name, content, film, lines", [
@@ -214,7 +203,7 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     assert found == {"train": [0, 1, 0, 1], "dev": [1], "test": [None]}
     assert not splits["test"].examples[0].is_labelled
     write(tmp_path / "train-old.csv", "review,stars\na,x\n")
-    [note] = describe_left_out(tmp_path, find_table(tmp_path))
+    [note] = own_table.describe_left_out(tmp_path, own_table.find_table(tmp_path))
     assert "train-old.csv" not in note and "reviews_train.csv" in note, "the shorter name is read"
     (tmp_path / "train-old.csv").unlink()
     path = write(tmp_path / "new.csv", "stars,review\ny,new\n")
@@ -347,4 +336,4 @@ def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, 
 
 def test_the_columns_of_a_table_are_those_of_its_first_whole_row(tmp_path):
     (tmp_path / "own.csv").write_text("review,stars\nbroken\ngood film,1\nbad film,0\n")
-    assert columns_of(tmp_path / "own.csv") == ("review", "stars")
+    assert own_table.columns_of(tmp_path / "own.csv") == ("review", "stars")

@@ -391,7 +391,7 @@ def test_a_refusal_leaves_nothing_behind_and_overwrites_nothing(tmp_path, answer
     assert not list(tmp_path.iterdir())
     (tmp_path / "out").mkdir()
     with pytest.raises(DataError, match="exists"):
-        write_predictions("glue", tmp_path / "out", [])
+        write_predictions("superglue", tmp_path / "out", [])
     assert not list((tmp_path / "out").iterdir())
 
 
