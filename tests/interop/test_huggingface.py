@@ -187,7 +187,7 @@ def nested(folder):
     (lambda folder: change_weights(folder, lambda held: {
         name.replace("c_attn.w", "lora_A.w"): held[name] for name in held}), "an unmerged"),
     (weights("module.wte.weight", torch.ones(23, 12)), "hold wte.weight twice|leave one of them"),
-    (lambda folder: os.truncate(folder / WEIGHTS, 999), "model.safetensors is damaged or truncated"),
+    (lambda folder: os.truncate(folder / WEIGHTS, 999), "is damaged or truncated"),
     (lambda folder: (folder / WEIGHTS).unlink(), "has no model.safetensors"),
     (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
 ])  # fmt: skip
