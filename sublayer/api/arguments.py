@@ -327,12 +327,12 @@ def study_options(
     """Return the options of a study in its types."""
     from sublayer.study.definition import Options
 
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     readers: dict[str, Callable[[Any], Any]] = {"data": fspath, "margin": str, "out": Path}
     readers |= {"vary": tuple, "tune": tuple}
-    for name in given.keys() & readers.keys():
-        given[name] = readers[name](given[name])
-    return Options(device=device, on=on, resume=resume, **given)
+    for name in settings.keys() & readers.keys():
+        settings[name] = readers[name](settings[name])
+    return Options(device=device, on=on, resume=resume, **settings)
 
 
 def as_source(target: Any) -> str:

@@ -131,11 +131,11 @@ def compare(
     check_table_files(files)
     sources, settings = as_sources(source), overrides or ()
     given = study_options(options, device=device, on=on, resume=resume)
-    asked = asked_study(sources, settings, given)
+    requested = asked_study(sources, settings, given)
     with stage("starting PyTorch"):
         from sublayer.reporting.files import report_study
 
-    results, report = report_study(sources, settings, given, asked)
+    results, report = report_study(sources, settings, given, requested)
     for file in files:
         write_tables(results, file)
     return Comparison(results, report)
@@ -226,14 +226,14 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     from sublayer.judging.verdict import read_objects
     from sublayer.reporting.judged import judge_sources
 
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     readers: dict[str, Callable[[Any], Any]] = {"at": str, "ledger": Path}
-    for name in given.keys() & readers.keys():
-        given[name] = readers[name](given[name])
-    asked = JudgingOptions(**given)
-    sources = read_objects(scores, asked)
+    for name in settings.keys() & readers.keys():
+        settings[name] = readers[name](settings[name])
+    judging = JudgingOptions(**settings)
+    sources = read_objects(scores, judging)
     try:
-        return judge_sources(sources, asked)
+        return judge_sources(sources, judging)
     except SublayerError:
         for line in sources.said:  # the path that the verdict would begin with
             note(f"read: {line}")
@@ -344,8 +344,8 @@ def plan(
     )
     from sublayer.study.definition import ask, is_run, load_asked
 
-    given = study_options(options)
-    jobs = given.jobs
+    requested = study_options(options)
+    jobs = requested.jobs
     _check_processes(processes, device, share, link, measure=measure, jobs=jobs)
     datasheet = DEVICES.get(device or "")
     if len(sources) > 1 and any(map(is_run, sources)):
@@ -353,7 +353,7 @@ def plan(
             "finished runs are compared without training, so there is nothing to plan: plan "
             f"recipes, or use `sublayer compare {shlex.join(sources)}`"
         )
-    study = load_asked(sources, overrides or (), vary_texts=given.vary, scale=given.scale)
+    study = load_asked(sources, overrides or (), vary_texts=requested.vary, scale=requested.scale)
     is_divided = processes is not None or datasheet is not None
     if study.chain is not None and is_divided:
         raise ConfigError(
@@ -367,9 +367,9 @@ def plan(
         )
     if jobs > 1:
         study = replace(study, arms=share_threads(study.arms, jobs))
-    asked = ask(study, given)
-    study, n_seeds, n_tried = asked.study, asked.n_seeds, asked.n_tuning
-    folder = (given.out or Path()).absolute()
+    request = ask(study, requested)
+    study, n_seeds, n_tried = request.study, request.n_seeds, request.n_tuning
+    folder = (requested.out or Path()).absolute()
     existing = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     resources = find_resources(None if datasheet else device, existing)
     if datasheet is not None:
@@ -384,14 +384,14 @@ def plan(
     n_below = study.chain.n_seeds if study.chain is not None else 1
     if n_seeds == n_below == 1 and len(study.arms) > 1:
         notes.append("one seed gives values and no verdict: an interval needs three")
-    if asked.tune:
+    if request.tune:
         notes.append(
-            f"every arm tries {' '.join(asked.tune)}, {count(len(asked.trials), 'trial')}, with "
-            f"seeds of its own ({count(asked.seeds.n_tuning, 'seed')} each), and keeps the best "
-            "on validation"
+            f"every arm tries {' '.join(request.tune)}, {count(len(request.trials), 'trial')}, "
+            f"with seeds of its own ({count(request.seeds.n_tuning, 'seed')} each), and keeps "
+            "the best on validation"
         )
     if len(study.arms) > 1 and study.chain is None:
-        notes += _foreseen(study, asked.looks, given.out)
+        notes += _foreseen(study, request.looks, requested.out)
     if not study.scoring.is_whole_test:
         notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
     if study.inspecting is not None:

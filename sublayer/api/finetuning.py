@@ -262,22 +262,22 @@ def _columns(
             f"columns is {columns!r:.80}: give a mapping of roles to column names, such "
             'as {"text": "review", "label": "stars"}'
         )
-    given: OwnColumns = plain(dict(columns or {}))
-    if "text" not in given or not given.keys() & {"label", "number", "answer", "target"}:
+    roles: OwnColumns = plain(dict(columns or {}))
+    if "text" not in roles or not roles.keys() & {"label", "number", "answer", "target"}:
         there = columns_of(table)
         text, label = (
-            shlex.quote(next((name for name in there if name.lower() in known), other))
-            for known, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
+            shlex.quote(next((name for name in there if name.lower() in usual), other))
+            for usual, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
         )
         raise ConfigError(
             f"{table} has the columns {named(there)}: name the text and the answer, such as "
-            f"--text {given.get('text', text)} --label {given.get('label', label)}"
+            f"--text {roles.get('text', text)} --label {roles.get('label', label)}"
         )
-    table_of("", given)
+    table_of("", roles)
     first, *_ = find_table(table).values()
     if suffix_of(first[0]) not in (".jsonl", ".ndjson", ".json"):  # with possibly different rows
         there = columns_of(table)
-        wanted = chain.from_iterable([x] if isinstance(x, str) else x for x in given.values())
+        wanted = chain.from_iterable([x] if isinstance(x, str) else x for x in roles.values())
         if missing := [name for name in wanted if name not in there]:
             raise missing_column(first[0], missing[:1], there, missing[1:])
-    return given
+    return roles

@@ -91,17 +91,17 @@ def recipe(
     meaning or effect.
     """
     loaded = _loaded(source, overrides)
-    given = loaded.recipe
+    unresolved = loaded.recipe
     # The vocabulary size is the tokenizer's, unknown before the text is read.
-    vocab_size, context = given.model.vocab_size or 1, given.data.context
-    derived = dict(resolve_model(given.model, vocab_size=vocab_size, context=context))
+    vocab_size, context = unresolved.model.vocab_size or 1, unresolved.data.context
+    derived = dict(resolve_model(unresolved.model, vocab_size=vocab_size, context=context))
     fields, rows = {}, []
     for key, origin in loaded.origins.items():
         heading, _, name = key.partition(".")
         if not name:
             continue
-        value = value_of(key, given)
-        kind = str(getattr(getattr(given, heading), "kind", ""))
+        value = value_of(key, unresolved)
+        kind = str(getattr(getattr(unresolved, heading), "kind", ""))
         rule = extra(declaration(key, kind)).get("derived")
         if value is None and rule:
             if heading == "model" and name != "vocab_size":
@@ -109,12 +109,12 @@ def recipe(
             origin = f"derived: {rule}"
         if changed and (origin == "default" or origin.startswith("derived: ")):
             continue
-        is_used = not is_idle(key, given)
+        is_used = not is_idle(key, unresolved)
         fields[key] = {"value": value, "origin": origin, "is_used": is_used}
         if value is not None or origin != "default":
             shown = "?" if value is None else show(value)
             rows.append((key, shown, origin if is_used else f"{origin} (no effect)"))
-    about = {"title": given.title, "source": given.source, "cost": given.cost}
+    about = {"title": unresolved.title, "source": unresolved.source, "cost": unresolved.cost}
     lines = [
         *(paragraph(heading) for heading in about.values() if heading),
         "",
@@ -315,17 +315,17 @@ _FILE_ONLY: dict[str, Any] = {
 """Schemas of ``FILE_ONLY``."""
 
 
-def find_fields(asked: str) -> tuple[FieldRow, ...]:
+def find_fields(query: str) -> tuple[FieldRow, ...]:
     """Return the fields that match a table, a name or a word.
 
     A name may lack its table. Any other word is searched for in names, types (which list choices)
     and descriptions; matches in names come first. Raises ConfigError, with the nearest names,
     without a match.
     """
-    if asked in TABLES:
-        return field_rows(asked)
+    if query in TABLES:
+        return field_rows(query)
     rows = field_rows()
-    name, word = current_name(asked), asked.casefold().strip()
+    name, word = current_name(query), query.casefold().strip()
     named = tuple(row for row in rows if name in (row.name, f"{row.table}.{row.name}"))
     having = [
         row
@@ -335,8 +335,8 @@ def find_fields(asked: str) -> tuple[FieldRow, ...]:
     if matches := named or tuple(sorted(having, key=lambda row: word not in row.name)):
         return matches
     # A table or the name of a field, whichever is nearer.
-    near = nearest(asked, [*TABLES, *(row.name for row in rows)])
+    near = nearest(query, [*TABLES, *(row.name for row in rows)])
     if near not in TABLES:
-        near = nearest_key(asked)
+        near = nearest_key(query)
     hint = f"did you mean {near}?" if near else f"the tables are {', '.join(TABLES)}"
-    raise ConfigError(f"no field's name or description has {show(asked)}: {hint}")
+    raise ConfigError(f"no field's name or description has {show(query)}: {hint}")

@@ -166,15 +166,15 @@ def evaluate(
     """
     runs = as_paths(run)
     source = None if path is None else as_source(path)
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: value
         for name, value in {"path": source, **options}.items()
         if value is not None and value is not False and (value or name != "references")
     }
-    if "references" in given:
-        given["references"] = [Path(file) for file in given["references"]]
-    if "against" in given:
-        given["against"] = Path(given["against"])
+    if "references" in settings:
+        settings["references"] = [Path(file) for file in settings["references"]]
+    if "against" in settings:
+        settings["against"] = Path(settings["against"])
     if choose is not None and len(runs) == 1:
         raise ConfigError("--choose needs several runs to choose from: name them")
     with starting(*runs):
@@ -196,7 +196,7 @@ def evaluate(
         )
         for path in runs
     ]
-    prepared = [_prepare(text, given, device, batch, average) for text in texts]
+    prepared = [_prepare(text, settings, device, batch, average) for text in texts]
     family, request = prepared[0]
     with stage("scoring"):
         if len(runs) == 1:
@@ -212,7 +212,7 @@ def evaluate(
 
 def _prepare(
     text: "ScoredText",
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     device: str | None,
     batch: int | None,
     average: int | None,
@@ -230,7 +230,7 @@ def _prepare(
     text_model = loaded(text.run, device, average=average)
     recipe = recipe_of(text.run)
     kind, of_model = family_of_model(text_model, recipe)
-    for name in given:
+    for name in settings:
         if name not in of_model.options:
             kinds = [other for other in KINDS if name in family(other).options]
             raise ConfigError(
@@ -242,7 +242,7 @@ def _prepare(
         text_model=text_model,
         recipe=recipe,
         split=text.split or ("valid" if text_model.task is None else "test"),
-        options=given,
+        options=settings,
         batch=batch,
         average=average,
         read_text=lambda sentences: text.read(text_model, recipe, sentences),
@@ -346,17 +346,17 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
     class HarnessModel(LM):  # type: ignore[misc]
         """A model of this program, as the harness calls it."""
 
-        def loglikelihood(self, asked: list[Any]) -> list[tuple[float, bool]]:
+        def loglikelihood(self, instances: list[Any]) -> list[tuple[float, bool]]:
             """Return the log-probability of each continuation, and whether it is greedy."""
-            return requests.likelihoods([request.args for request in asked])
+            return requests.likelihoods([request.args for request in instances])
 
-        def loglikelihood_rolling(self, asked: list[Any]) -> list[float]:
+        def loglikelihood_rolling(self, instances: list[Any]) -> list[float]:
             """Return the log-probability of each text."""
-            return requests.wholes([request.args[0] for request in asked])
+            return requests.wholes([request.args[0] for request in instances])
 
-        def generate_until(self, asked: list[Any]) -> list[str]:
+        def generate_until(self, instances: list[Any]) -> list[str]:
             """Return a continuation of each prompt."""
-            return [requests.written(*request.args) for request in asked]
+            return [requests.written(*request.args) for request in instances]
 
         @property
         def tokenizer_name(self) -> str:

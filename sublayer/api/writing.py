@@ -357,8 +357,8 @@ def _sampling(decoding: Decoding) -> "Sampling | None":
     """Return the sampling options; None if no option needs sampling."""
     from sublayer.decode.sample import Sampling
 
-    given = {name: value for name, value in decoding.items() if value is not None}
-    if not given.keys() & {"temperature", "top_k", "top_p", "seed"}:
+    settings = {name: value for name, value in decoding.items() if value is not None}
+    if not settings.keys() & {"temperature", "top_k", "top_p", "seed"}:
         return None
     temperature = decoding.get("temperature")
     top_k, top_p = decoding.get("top_k"), decoding.get("top_p")
@@ -446,8 +446,8 @@ def translate(
         from sublayer.objective.translation import beam_settings
 
     path = find_recipe(Path(run))
-    given = {name: value for name, value in search.items() if value is not None}
-    settings = beam_settings(None if path is None else read_run_recipe(path), given)
+    options = {name: value for name, value in search.items() if value is not None}
+    settings = beam_settings(None if path is None else read_run_recipe(path), options)
     if n_best is not None and n_best > settings.beam:
         raise ConfigError(
             f"--n-best {n_best} is more than the {settings.beam} hypotheses of --beam: give a "
@@ -582,9 +582,9 @@ def load_answerer(
     if writes:
         beam, seed = decoding.get("beam") or 1, decoding.get("seed") or 0
         writing = Writing(beam, length_penalty, _sampling(decoding), seed)
-    kept = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if isinstance(run, TextModel):
-        model = loaded(run, device, kept, average)
+        model = loaded(run, device, torch_dtype, average)
         return Answerer([model], task, batch=batch, writing=writing)
     if len(runs) > 1:
         if writes:
@@ -593,7 +593,7 @@ def load_answerer(
                 f"{WRITING_OPTIONS}"
             )
         find_members(runs)
-    models = [loaded(path, device, kept, average) for path in runs]
+    models = [loaded(path, device, torch_dtype, average) for path in runs]
     names = list(map(str, runs)) if len(runs) > 1 else ()
     return Answerer(models, task, names=names, batch=batch, writing=writing)
 

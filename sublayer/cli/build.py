@@ -157,22 +157,22 @@ def client_of(
                 return
             as_json = bool(values.get("as_json"))
             with on_command_line(), only_results_on_stdout() if as_json else nullcontext():
-                given = {
+                arguments = {
                     name: accepted(name, *declared[name], value, is_text=True)
                     for name, value in values.items()
                     if value not in (None, []) and str(value) != defaults.get(name)
                 }
-                for name in given:
+                for name in arguments:
                     option = declared[name][1]
-                    if option.needs and option.needs not in given:
+                    if option.needs and option.needs not in arguments:
                         needed = declared[option.needs][1].named(option.needs)
                         raise ConfigError(
                             f"{option.named(name)} has no effect without {needed}: give both, or "
                             "leave it out"
                         )
                 if not prints_json:
-                    given.pop("as_json", None)
-                result = command(**given)
+                    arguments.pop("as_json", None)
+                result = command(**arguments)
                 if result is not None and is_first_launched():
                     print_result(result, as_json=as_json)
             if code := getattr(result, "exit_code", 0):

@@ -95,13 +95,13 @@ SHELLS = {
 }
 
 
-def answer(shell: str, given: Sequence[str], load: Callable[[str], TyperGroup]) -> str:
+def answer(shell: str, arguments: Sequence[str], load: Callable[[str], TyperGroup]) -> str:
     """Return the output for a shell's script, empty for completion by files.
 
-    ``given`` are the program's arguments; ``load`` returns all commands, the named one with its
+    ``arguments`` are the program's arguments; ``load`` returns all commands, the named one with its
     options. A word ending with ``=`` continues, others end there.
     """
-    words = given or [""]
+    words = arguments or [""]
     if shell == "bash":  # the words before the cursor, without the program
         line = os.fsencode(os.environ["COMP_LINE"])[: int(os.environ["COMP_POINT"])]
         _, *words = shell_completion.split_arg_string(os.fsdecode(line))
@@ -222,11 +222,11 @@ def varied(incomplete: str) -> Candidates:
     if not equals:
         return settings(incomplete)
     done, comma, _ = values.rpartition(",")
-    given = done.split(",")
+    chosen = done.split(",")
     return [
         (f"{key}={done}{comma}{choice}", text)
         for choice, text in _values(key)
-        if choice not in given
+        if choice not in chosen
     ]
 
 

@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if the result cannot be printed, 4 if ``report --verify`` finds that results do not follow from
     their plan. Bugs are raised unchanged.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    words = list(given) or ["--help"]
+    argv = sys.argv[1:] if arguments is None else arguments
+    words = list(argv) or ["--help"]
     with interruptible(), lasting_streams() as (output, errors):
         code, message = _end(words)
         output.flush()

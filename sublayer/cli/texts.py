@@ -264,10 +264,10 @@ def predict(
     form an ensemble with averaged answers.
     """
     if submission is not None:
-        given = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
-        given["precision"] = None if precision == "float32" else precision
+        settings = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
+        settings["precision"] = None if precision == "float32" else precision
         reason = "has no effect with --submission, which answers whole test sets: leave it out"
-        refuse(given, reason, but=("batch", "device"))
+        refuse(settings, reason, but=("batch", "device"))
         _check_one_process("a submission is written")
         return _submit([run, *places], submission, suite, data, options)
     runs, file = _divided(run, places)
@@ -342,16 +342,16 @@ def _predict_file(
         kind = "jsonl" if as_json else None if out is None else kind_of(out)
         if out is not None:
             world.by_first(lambda: check_out(out, kind))
-        asked = read_asked(answerer.task, answerer.spec.columns, columns, file)
-        kind = kind or asked.kind
+        table = read_asked(answerer.task, answerer.spec.columns, columns, file)
+        kind = kind or table.kind
         if out is None and kind in ("parquet", "xlsx"):
             named = "Parquet" if kind == "parquet" else "of Excel"
             raise ConfigError(f"{file} is {named} and cannot be printed: give --out, or --json")
         with naming_lost("nothing is written"):
             if world.is_main:
-                _write_answers(answerer, asked, kind, out)
+                _write_answers(answerer, table, kind, out)
             else:
-                for _ in answerer.answer_rows(asked.rows, asked.choice_names):
+                for _ in answerer.answer_rows(table.rows, table.choice_names):
                     pass
             world.wait()
     finally:
@@ -359,14 +359,14 @@ def _predict_file(
 
 
 def _write_answers(
-    answerer: "Answerer", asked: AskedFile, kind: FileKind, out: Path | None
+    answerer: "Answerer", source: AskedFile, kind: FileKind, out: Path | None
 ) -> None:
     """Write all rows with their answers, and report unanswered ones."""
 
-    for line in asked.notes:
+    for line in source.notes:
         note(line)
     columns = AnswerColumns(
-        answerer.task, asked.names, asked.choice_names, is_written=answerer.is_written
+        answerer.task, source.names, source.choice_names, is_written=answerer.is_written
     )
     n_rows = n_outside = n_unanswered = 0
     first_unanswered = ""
@@ -378,7 +378,7 @@ def _write_answers(
 
     def answered() -> "Answered":
         nonlocal n_rows, n_outside, n_unanswered, first_unanswered
-        for row, named in answerer.answer_rows(asked.rows, asked.choice_names, show):
+        for row, named in answerer.answer_rows(source.rows, source.choice_names, show):
             yield row, named
             n_rows += 1
             if not named.is_answered:
@@ -391,7 +391,7 @@ def _write_answers(
     opened = nullcontext(_StandardOutput()) if out is None else new_file(out)
     with opened as stream, stage("answering"):
         try:
-            write_answers(stream, kind, asked, columns, answered())
+            write_answers(stream, kind, source, columns, answered())
         except KeyboardInterrupt:
             stream.flush()
             raise Interrupted(f"interrupted after {count(n_rows, 'row')}") from None
@@ -407,7 +407,7 @@ def _write_answers(
     if n_outside:
         note(f"answered with none of the labels: {n_outside:,} of {rows}")
     if not n_unanswered and not n_outside:
-        note(f"answered {rows} of {as_typed(str(asked.path))}")
+        note(f"answered {rows} of {as_typed(str(source.path))}")
     if out is not None:
         note(f"written to {as_typed(str(out))}")
 

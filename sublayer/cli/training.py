@@ -115,9 +115,9 @@ def finetune(
         "number" if number else "label": label,
         "choices": names_among(choices),
     }
-    given = {role: column for role, column in columns.items() if column}
-    if (given or number) and not any(map(finetuning.is_table, names)):
-        first = next(iter(given), "number").replace("_", "-")
+    roles = {role: column for role, column in columns.items() if column}
+    if (roles or number) and not any(map(finetuning.is_table, names)):
+        first = next(iter(roles), "number").replace("_", "-")
         missing = "".join(f"; {word!r} does not exist" for word in names if word not in TASKS)
         raise ConfigError(
             f"--{first} needs a table of your own: name its file, such as my.csv{missing}"
@@ -125,7 +125,7 @@ def finetune(
     if number and not label and (answer or target):
         raise ConfigError("--number needs a label: leave it out, or give --label")
     settings = [word for word in words if "=" in word]
-    return finetuning.finetune(tasks=names, overrides=settings, columns=given or None, **options)
+    return finetuning.finetune(tasks=names, overrides=settings, columns=roles or None, **options)
 
 
 PROMPT, GAPS = '"The "', '"The <extra_id_0> of the book."'

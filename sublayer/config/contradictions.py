@@ -459,19 +459,19 @@ def _check_answers(recipe: Recipe, objective: SupervisedObjective) -> None:
             f"data.size_limit = {data.size_limit} limits the sizes that weight the tasks of a "
             f"mixture, but data.tasks = {tasks} is one task or has weights: leave it out"
         )
-    asked = task_of(data.task_names[0], data.columns).kind
-    if asked == "span" and objective.format == "traversal":
+    task_kind = task_of(data.task_names[0], data.columns).kind
+    if task_kind == "span" and objective.format == "traversal":
         raise ConfigError(
             f"data.tasks = {tasks} asks for spans of a passage, which objective.format = "
             "traversal cannot mark with its left-to-right attention: give objective.format=text, "
             "or start from an encoder"
         )
-    if asked == "text" and not is_text:
+    if task_kind == "text" and not is_text:
         raise ConfigError(
             "data.columns has a target, a text to write, but objective.format = "
             f"{objective.format} writes none: give objective.format=text, with a T5 or a decoder"
         )
-    if asked == "text" and objective.answer == "rank":
+    if task_kind == "text" and objective.answer == "rank":
         raise ConfigError(
             "objective.answer = rank chooses among labels, but a target is free text: leave it out"
         )
@@ -481,7 +481,7 @@ def _check_answers(recipe: Recipe, objective: SupervisedObjective) -> None:
             f"with objective.language_weight = {objective.language_weight:g} needs token "
             "predictions: start from a model with a head, or leave out the weight"
         )
-    if asked == "span" and objective.zero_head:
+    if task_kind == "span" and objective.zero_head:
         raise ConfigError(
             "objective.zero_head = true applies to a head for labels, choices or numbers, but "
             f"data.tasks = {tasks} asks for spans: leave it out"
@@ -502,4 +502,4 @@ def _check_answers(recipe: Recipe, objective: SupervisedObjective) -> None:
 
 
 def _n_weighted(data: DataConfig) -> int:
-    return sum(isinstance(given, dict) for given in (data.path, data.corpus))
+    return sum(isinstance(sources, dict) for sources in (data.path, data.corpus))

@@ -79,11 +79,11 @@ def check_weights(sources: Sources | None, field: str = "data.path or data.corpu
             )
 
 
-def _check_known(key: str, name: str, known: Collection[str], more: str = "") -> None:
-    if name not in known:
+def _check_known(key: str, name: str, names: Collection[str], more: str = "") -> None:
+    if name not in names:
         raise ConfigError(
-            f"{key} = {name[:LONGEST_WORD]!r} is not one of {', '.join(known)}{more}"
-            f"{nearest_hint(name, known)}"
+            f"{key} = {name[:LONGEST_WORD]!r} is not one of {', '.join(names)}{more}"
+            f"{nearest_hint(name, names)}"
         )
 
 

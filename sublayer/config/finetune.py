@@ -111,8 +111,8 @@ def load_preset(
     if longest is not None and positions is not None and longest.value > positions:
         source = f"{longest.value} in {longest.source}; the model has positions for {positions}"
         figures["data.context"] = PresetSetting("data.context", positions, source)
-    kept = [fig for fig in figures.values() if has_start or not fig.key.startswith("init.")]
-    return Preset(name, str(content["title"]), tuple(kept), tuple(dict.fromkeys(differs)))
+    used = [fig for fig in figures.values() if has_start or not fig.key.startswith("init.")]
+    return Preset(name, str(content["title"]), tuple(used), tuple(dict.fromkeys(differs)))
 
 
 def _read_preset(name: str) -> dict[str, Any]:
@@ -143,9 +143,11 @@ def _tables(
         specific = [content.get("mixture")]
     if not any(specific) and "any" not in content:
         what = "a mixture" if len(tasks) > 1 else tasks[0]
-        known = [spec.name for spec in TASKS.values() if spec.suite in suites or spec.name in named]
+        task_names = [
+            spec.name for spec in TASKS.values() if spec.suite in suites or spec.name in named
+        ]
         raise ConfigError(
-            f"preset {name} has no figures for {what}, only for {', '.join(known)}: give "
+            f"preset {name} has no figures for {what}, only for {', '.join(task_names)}: give "
             f"--preset {DEFAULT}, or another"
         )
     general = [content.get(part) for part in ("common", "any")]
@@ -252,11 +254,11 @@ def load_finetune(
             is_imported=start is not None and start.is_imported,
         )
         # An LSTM has no attention to drop: settings of parts that a model lacks are left out.
-        given = Recipe(model=model)
+        plain_recipe = Recipe(model=model)
         settings = {
             key: value
             for key, value in chosen.settings.items()
-            if not (key.startswith("model.") and is_idle(key, given))
+            if not (key.startswith("model.") and is_idle(key, plain_recipe))
         }
         layers.append(Layer(f"preset {preset}", settings))
         if shorter := _shortened(settings, top.values):
@@ -277,8 +279,8 @@ def load_finetune(
         )
     # Settings of a pre-training's text have no effect here, which is no news.
     idle = [f"of {layer.origin} has no effect" for layer in base]
-    kept = [note for note in loaded.notes if not any(phrase in note for phrase in idle)]
-    return Finetuning(replace(loaded, notes=(*kept, *notes)), chosen)
+    relevant = [note for note in loaded.notes if not any(phrase in note for phrase in idle)]
+    return Finetuning(replace(loaded, notes=(*relevant, *notes)), chosen)
 
 
 def _shortened(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> int:

@@ -109,10 +109,12 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
     for layer in layers:
         layer.check_keys()
         for group in EXCLUSIVE:
-            given = [f"{key} = {show(layer.values[key])}" for key in group if key in layer.values]
-            if len(given) > 1:
+            conflicts = [
+                f"{key} = {show(layer.values[key])}" for key in group if key in layer.values
+            ]
+            if len(conflicts) > 1:
                 raise ConfigError(
-                    f"{' and '.join(given)} exclude each other: give one of {', '.join(group)}"
+                    f"{' and '.join(conflicts)} exclude each other: give one of {', '.join(group)}"
                     f"{where(layer.origin)}"
                 )
         dropped: set[str] = set()  # fields, set or not
@@ -382,7 +384,7 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
     if not isinstance(listed, list):
         raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
     derived = [current_name(key) for key in listed if isinstance(key, str)]
-    values, given = with_current_names(values), {}
+    values, settings = with_current_names(values), {}
     # Runs from before data.keep_accents always wrote lowercase = false, even if unset.
     has_rules = _RULES in derived or _RULES in values
     for key, written in values.items():
@@ -396,8 +398,8 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
         is_default = info is not None and value == info.default and not is_selector
         is_told = key == "data.lowercase" and has_rules
         if key not in derived and (is_told or not is_default):
-            given[key] = value
-    return Layer(origin, given, is_complete=True)
+            settings[key] = value
+    return Layer(origin, settings, is_complete=True)
 
 
 OTHERS = "others"

@@ -151,8 +151,8 @@ def absolute_paths(recipe: Recipe) -> Recipe:
     """
     data = recipe.data
     paths = {name: getattr(data, name) for name in type(data).model_fields if name.endswith("path")}
-    kept = {name for name in _SCORED if paths[name] in WATCHED}
-    changes = {name: path if name in kept else _absolute(path) for name, path in paths.items()}
+    corpora = {name for name in _SCORED if paths[name] in WATCHED}
+    changes = {name: path if name in corpora else _absolute(path) for name, path in paths.items()}
     if isinstance(data.watch, dict):
         changes["watch"] = _absolute(data.watch)
     if is_tokenizer_file(data.tokenizer):
@@ -308,27 +308,27 @@ def read_start(run: Any) -> Start | None:
         if not isinstance(described, dict):
             return None
         fields = with_current_names(described, table="model")
-        given = {name: value for name, value in fields.items() if value is not None}
-        return Start(run, _shortest(ModelConfig.model_validate(given), 1), None)
+        set_fields = {name: value for name, value in fields.items() if value is not None}
+        return Start(run, _shortest(ModelConfig.model_validate(set_fields), 1), None)
     except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
         return None
 
 
 def _shortest(model: ModelConfig, context: int) -> ModelConfig:
     """Drop the fields of a resolved model that follow from others or have no effect."""
-    given, fields = ModelConfig.model_validate(dict(model)), ModelConfig.model_fields
-    check_model(given, vocab_size=given.vocab_size or 1, context=context)
-    recipe = Recipe(model=given)
+    complete, fields = ModelConfig.model_validate(dict(model)), ModelConfig.model_fields
+    check_model(complete, vocab_size=complete.vocab_size or 1, context=context)
+    recipe = Recipe(model=complete)
     unset = {name: None for name in fields if fields[name].default is None}
     follows = {name: field.default for name, field in fields.items()}
-    follows |= derive(given.model_copy(update=unset), vocab_size=1, context=context)
-    if given.d_model % given.n_heads:
+    follows |= derive(complete.model_copy(update=unset), vocab_size=1, context=context)
+    if complete.d_model % complete.n_heads:
         follows["d_head"] = None  # the field must be given
     # Another recipe may have another tokenizer and another context.
     follows |= dict.fromkeys(_OF_TEXT)
     values = {
         name: value
-        for name, value in given
+        for name, value in complete
         if value not in (None, follows[name]) and not is_idle(f"model.{name}", recipe)
     }
     return ModelConfig.model_validate(values)
@@ -404,8 +404,8 @@ def _with_start(
         )
         for layer in base
     ]
-    given = {key: value for layer in base for key, value in layer.values.items()}
-    replaced = {key: value for key, value in given.items() if key in dropped - set_keys}
+    base_values = {key: value for layer in base for key, value in layer.values.items()}
+    replaced = {key: value for key, value in base_values.items() if key in dropped - set_keys}
     settings = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
     settings = {key: value for key, value in settings.items() if key in dropped}
     longest = start.model.max_len
@@ -483,8 +483,8 @@ def settle(layers: Sequence[Layer]) -> tuple[Recipe, dict[str, Setting], tuple[s
         deciders = [name for name in use.deciders if name in later] or use.deciders
         reasons = " and ".join(f"{name} = {show(value_of(name, recipe))}" for name in deciders)
         source = "the command line" if setting.origin == "command line" else setting.origin
-        given = f"{key} = {show(setting.value)} of {source}"
-        notes.append(f"{given} has no effect with {reasons}: dropped")
+        dropped = f"{key} = {show(setting.value)} of {source}"
+        notes.append(f"{dropped} has no effect with {reasons}: dropped")
 
 
 @dataclass(frozen=True)

@@ -378,13 +378,13 @@ MEASURED = ("train.steps", "train.precision")
 """Derived fields whose values, and thus results, differ between machines or days."""
 
 
-def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
-    """Return each ``table.field`` that is derived: unset or ``auto`` in ``given``.
+def derived_fields(unresolved: Recipe, resolved: Recipe) -> list[str]:
+    """Return each ``table.field`` that is derived: unset or ``auto`` in ``unresolved``.
 
     Besides the derived fields of ``resolved`` this is ``data.keep_accents`` of a trained
     vocabulary.
     """
-    before = given.model_dump()
+    before = unresolved.model_dump()
     after = resolved.model_dump()
     derived = []
     for table, values in after.items():
@@ -393,7 +393,7 @@ def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
         for name, value in values.items():
             if value != before[table].get(name):
                 derived.append(f"{table}.{name}")
-    data = given.data
+    data = unresolved.data
     if data.keep_accents is None and data.tokenizer in LETTERED_TOKENIZERS:
         derived.append("data.keep_accents")
     return derived
@@ -411,12 +411,12 @@ def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:
     sequences = train.batch_sequences
     if sequences < n_processes:
         name, size = "train.batch_sequences", n_processes
-        given = f"{sequences}"
+        value = f"{sequences}"
         if recipe.train.batch_tokens is not None:
             name, size = "train.batch_tokens", n_processes * recipe.data.context
-            given = f"{recipe.train.batch_tokens}, {count(sequences, 'window')},"
+            value = f"{recipe.train.batch_tokens}, {count(sequences, 'window')},"
         raise ConfigError(
-            f"{name} = {given} is too small for {n_processes} processes: start fewer, or give "
+            f"{name} = {value} is too small for {n_processes} processes: start fewer, or give "
             f"{name}={size} or more"
         )
     n_parts = train.n_micro_batches

@@ -488,9 +488,9 @@ def _join(
             if unit == "none" and tokenizer.end_id is not None:
                 starts += document > 0  # after the end id of the previous document
             # A document starts at its first piece with a token; without tokens it is dropped.
-            kept = np.flatnonzero((n_tokens > 0) | (unit == "none"))
-            numbers, firsts = np.unique(document[kept], return_index=True)
-            new = kept[firsts[numbers > last_kept]]
+            nonempty = np.flatnonzero((n_tokens > 0) | (unit == "none"))
+            numbers, firsts = np.unique(document[nonempty], return_index=True)
+            new = nonempty[firsts[numbers > last_kept]]
             for number, start in zip(source[new].tolist(), starts[new].tolist(), strict=True):
                 source_starts.setdefault(number, start)
             last_kept = max((last_kept, *numbers[-1:].tolist()))

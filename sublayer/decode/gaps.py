@@ -235,9 +235,9 @@ class Completion:
 
 def _divided(tokenizer: Tokenizer, before: Sequence[int], fill: Sequence[int]) -> tuple[str, str]:
     """Decode a gap's ids in the context of the ids before: leading whitespace, and text."""
-    known = _decode(tokenizer, before)
+    prefix = _decode(tokenizer, before)
     whole = _decode(tokenizer, [*before, *fill])
-    stem = known.rstrip()
+    stem = prefix.rstrip()
     written = whole[len(stem) :] if whole.startswith(stem) else _decode(tokenizer, fill)
     content = written.lstrip()
     return written[: len(written) - len(content)], content

@@ -136,16 +136,16 @@ def count_translations(
     """
     sides = [translations, references, *references.more]
     words = [side.words for side in sides]
-    asked: dict[str, tuple[list[Sequence[str]], str | None]]
-    asked = {"bleu": (words, ""), "sacrebleu": ([side.texts for side in sides], None)}
-    asked["chrf"] = asked["sacrebleu"]
+    metrics: dict[str, tuple[list[Sequence[str]], str | None]]
+    metrics = {"bleu": (words, ""), "sacrebleu": ([side.texts for side in sides], None)}
+    metrics["chrf"] = metrics["sacrebleu"]
     if compounds:
         # Source: fairseq, compound_split_bleu.sh; zhuohan123/macaron-net,
         # test-wmt14-en2de-base.sh.
         split = [[_HYPHEN.sub(r"\1 ##AT##-##AT## \2", line) for line in lines] for lines in words]
-        asked[COMPOUNDS] = ([*split], "|compounds:split")
+        metrics[COMPOUNDS] = ([*split], "|compounds:split")
     counts = {}
-    for name, ((texts, reference, *more), behind) in asked.items():
+    for name, ((texts, reference, *more), behind) in metrics.items():
         tokens = references.tokens
         counted = count_lines(name, texts, reference, lowercase=lowercase, tokens=tokens, more=more)
         if behind is not None:

@@ -248,7 +248,7 @@ _MACARON = (None, False, True, "new")
 
 
 def _macaron(value: Any) -> bool:
-    if not any(type(value) is type(known) and value == known for known in _MACARON):
+    if not any(type(value) is type(allowed) and value == allowed for allowed in _MACARON):
         raise ValueError("is not true, false or 'new'")
     return bool(value)
 

@@ -117,9 +117,9 @@ def _samples(
         for seed, (sample, result) in zip(seeds, of_model.items(), strict=True):
             with _whole(sample):
                 one, metric = _samples_of_run(sample, options, arm, seed)
-                known = result.get("higher_is_better", {}).get(task, {}).get(metric)
+                is_higher = result.get("higher_is_better", {}).get(task, {}).get(metric)
             records.append(one)
-            is_lower = is_lower if known is None else not known
+            is_lower = is_lower if is_higher is None else not is_higher
     note = (
         f"{path}: samples of {task}, {metric}; {count(len(results), 'model')}, "
         f"{count(len(records), 'run')}; item: doc_id and doc_hash"
@@ -281,8 +281,10 @@ def _run(path: Path, options: JudgingOptions, namer: RunName) -> SourceRecords:
         for name, value in measures.items()
         if isinstance(value, int | float) and (is_of_tasks or name not in ("step", "tokens"))
     }
-    known = [name for name in scores if _measures(name) or name.endswith(("accuracy", "bleu"))]
-    usual = "bits_per_byte" if "bits_per_byte" in known else known[0] if len(known) == 1 else ""
+    metrics = [name for name in scores if _measures(name) or name.endswith(("accuracy", "bleu"))]
+    usual = (
+        "bits_per_byte" if "bits_per_byte" in metrics else metrics[0] if len(metrics) == 1 else ""
+    )
     metric = options.choose("value", scores, path, usual=usual)
     run = namer.of_source(str(path))
     items = read_items(path)
@@ -296,8 +298,8 @@ def _run(path: Path, options: JudgingOptions, namer: RunName) -> SourceRecords:
 
 def _table_name(metric: str, tables: Mapping[str, ItemTable]) -> str | None:
     """Return the item table that determines a metric; None if unknown."""
-    known = (measure.table for measure in _measures(metric))
-    return next((name for name in known if name in tables), None)
+    candidates = (measure.table for measure in _measures(metric))
+    return next((name for name in candidates if name in tables), None)
 
 
 def _measures(metric: str) -> list[EvaluatedMetric]:
@@ -371,7 +373,7 @@ def read_comparison_items(folder: Path, results: Mapping[str, Any]) -> list[RunI
 
     Raises CheckpointError if items are damaged.
     """
-    kept = []
+    run_items = []
     n_runs = 0
     scores = f"{results.get('split', 'test')}.json"
     for arm in results["arms"]:
@@ -386,10 +388,10 @@ def read_comparison_items(folder: Path, results: Mapping[str, Any]) -> list[RunI
             # Several runs with equal scores: the arm's is unknown.
             items = read_items(runs[0]) if len(runs) == 1 else None
             if items is not None:
-                kept.append(RunItems(arm["name"], seed, items))
-    if len(kept) < n_runs and (folder / STUDY_ITEMS).is_file():
+                run_items.append(RunItems(arm["name"], seed, items))
+    if len(run_items) < n_runs and (folder / STUDY_ITEMS).is_file():
         return read_study_items(folder / STUDY_ITEMS)
-    return kept
+    return run_items
 
 
 def _run_folders(folder: Path, arm: str, seed: int) -> Iterator[Path]:

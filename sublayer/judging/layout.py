@@ -200,15 +200,15 @@ def _layout(table: RunTable, options: JudgingOptions, n_tables: int, n_sources: 
             hint = nearest_hint(word, table.columns) or f": it has {has}"
             raise ConfigError(f"--{role} {word}: {table.name} has no such column{hint}")
         taken = (options.value, *roles.values())
-        known = [name for name in table.columns if name.lower() in KNOWN.get(role, ())]
-        known = [word] if word else [name for name in known if name not in taken]
-        if len(known) > 1:
+        matching = [name for name in table.columns if name.lower() in KNOWN.get(role, ())]
+        matching = [word] if word else [name for name in matching if name not in taken]
+        if len(matching) > 1:
             raise ConfigError(
-                f"{table.name}: each of the columns {enumerate_names(known)} could be the "
+                f"{table.name}: each of the columns {enumerate_names(matching)} could be the "
                 f"{role}: give --{role} NAME"
             )
-        if known and role != "value":
-            (roles[role],) = known
+        if matching and role != "value":
+            (roles[role],) = matching
     if "arm" in roles and not options.arm and n_tables > 1:
         raise ConfigError(
             f"arms are either the files or the names in column {roles['arm']} of {table.name}: "
@@ -265,9 +265,9 @@ def _values(
     if "arm" not in roles and named and named <= set(numbers):
         roles["arm"] = COLUMNS
         return numbers
-    known = [name for name in numbers if direction_of(name) is not None]
-    if len(known) == 1:
-        return known
+    metrics = [name for name in numbers if direction_of(name) is not None]
+    if len(metrics) == 1:
+        return metrics
     shown = numbers
     if len(numbers) > _SHOWN + 1:
         shown = [*numbers[:_SHOWN], f"{len(numbers) - _SHOWN} more"]

@@ -238,20 +238,20 @@ class Ledger:
         if not self._looks:
             return "first"
         standing = self._looks[0]["champion"]["sha256"]
-        kept: list[str] = []
+        hashes: list[str] = []
         former: set[str] = set()
         seen: set[str] = set()
         for line in self._looks:
             used = line["champion"]["sha256"]
             if used != standing:
                 former.add(standing)
-                standing, kept = used, []
-            kept = [row["sha256"] for row in line["candidates"] if row["kept"]] or kept
+                standing, hashes = used, []
+            hashes = [row["sha256"] for row in line["candidates"] if row["kept"]] or hashes
             seen |= {row["sha256"] for row in line["candidates"] if not row["kept"]}
-        if champion.sha256 in kept:
+        if champion.sha256 in hashes:
             return "kept"
         if champion.sha256 == standing:
-            return "former" if kept else "unchanged"
+            return "former" if hashes else "unchanged"
         if champion.sha256 in former:
             return "former"
         return "not kept" if champion.sha256 in seen else "new"

@@ -90,8 +90,8 @@ class JudgingOptions:
             if self.look is not None:
                 raise ConfigError(f"--look {self.look} has no effect: --ledger counts the looks")
         elif (self.look is None) != (self.looks is None):
-            given, other = ("--look", "--looks") if self.looks is None else ("--looks", "--look")
-            raise ConfigError(f"{given} requires {other}: give both, or neither")
+            named, other = ("--look", "--looks") if self.looks is None else ("--looks", "--look")
+            raise ConfigError(f"{named} requires {other}: give both, or neither")
         elif self.look is not None and self.looks is not None and self.look > self.looks:
             raise ConfigError(
                 f"--look {self.look} exceeds {count(self.looks, 'planned look')}: verdicts hold "
@@ -103,12 +103,14 @@ class JudgingOptions:
 
         Raises ConfigError if a source lacks the name, or has several, none of them usual.
         """
-        known = list(dict.fromkeys(names))
-        name = getattr(self, option) or usual or (known[0] if len(known) == 1 else "")
-        if not known:
+        choices = list(dict.fromkeys(names))
+        name = getattr(self, option) or usual or (choices[0] if len(choices) == 1 else "")
+        if not choices:
             raise ConfigError(f"{where} has nothing to choose with --{option}: give another source")
-        if name not in known:
-            raise ConfigError(f"{where} has {', '.join(known)}: give --{option} NAME, one of them")
+        if name not in choices:
+            raise ConfigError(
+                f"{where} has {', '.join(choices)}: give --{option} NAME, one of them"
+            )
         return str(name)
 
     def refuse(self, *names: str, why: str) -> None:
@@ -178,11 +180,11 @@ class ScoredRuns:
     @property
     def resolution(self) -> float:
         """Return the last decimal of the values as written: the rest is rounding."""
-        known = self.values[np.isfinite(self.values)]
-        if self.effects is not None or not known.size:
+        finite = self.values[np.isfinite(self.values)]
+        if self.effects is not None or not finite.size:
             return 0.0
         for decimals in range(_MOST_DECIMALS):
-            if np.allclose(known, np.round(known, decimals), rtol=0.0, atol=1e-13):
+            if np.allclose(finite, np.round(finite, decimals), rtol=0.0, atol=1e-13):
                 return float(10.0**-decimals)
         return 0.0
 
@@ -364,10 +366,10 @@ class _Rows:
         if is_common.all():
             return ""
         lacking = _named(role, self.names[role], ~is_common)
-        kept = is_common[self.columns[role]]
+        is_kept = is_common[self.columns[role]]
         if role == "item":
-            kept |= self.columns["failed"]
-        self._keep(kept)
+            is_kept |= self.columns["failed"]
+        self._keep(is_kept)
         for column in ("seed", "item"):
             used, self.columns[column] = np.unique(self.columns[column], return_inverse=True)
             self.names[column] = tuple(self.names[column][code] for code in used)

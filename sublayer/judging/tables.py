@@ -78,14 +78,14 @@ class RunTable:
         """
         if list(self.columns)[: len(_OWN_NAMES)] != _OWN_NAMES:
             return self
-        kept = [row for row, kind in enumerate(self.columns["kind"]) if kind != "difference"]
-        if not kept:
+        run_rows = [row for row, kind in enumerate(self.columns["kind"]) if kind != "difference"]
+        if not run_rows:
             raise DataError(
                 f"{self.name} has only rows of differences: give a table with rows of runs"
             )
-        if len(kept) == self.n_rows:
+        if len(run_rows) == self.n_rows:
             return self
-        rows = {name: [cells[row] for row in kept] for name, cells in self.columns.items()}
+        rows = {name: [cells[row] for row in run_rows] for name, cells in self.columns.items()}
         return replace(self, columns=rows)
 
     def place(self, row: int, column: str = "") -> str:
@@ -182,8 +182,8 @@ def read_table(path: Path) -> RunTable:
 
     Raises DataError for another suffix, a damaged file, and without pyarrow for Parquet.
     """
-    known = (*TEXTS, *OBJECTS, *PARQUET)
-    suffix = next((end for end in reversed(path.suffixes) if end.lower() in known), "").lower()
+    suffixes = (*TEXTS, *OBJECTS, *PARQUET)
+    suffix = next((end for end in reversed(path.suffixes) if end.lower() in suffixes), "").lower()
     if suffix in TEXTS:
         return _delimited(path, suffix)
     if suffix in PARQUET:

@@ -104,7 +104,7 @@ def _together(parts: Sequence[SourceRecords], paths: Sequence[str]) -> SourceRec
     )
 
 
-def read_objects(given: Sequence[Any], options: JudgingOptions) -> SourceRecords:
+def read_objects(scored: Sequence[Any], options: JudgingOptions) -> SourceRecords:
     """Read Python objects: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
 
     A single mapping is of arms to such arrays, others of seeds to numbers or items; with a known or
@@ -112,44 +112,44 @@ def read_objects(given: Sequence[Any], options: JudgingOptions) -> SourceRecords
     first ``base``, the next ``new``. Raises as ``read_paths`` does.
     """
     options.check()
-    kinds = {_kind(source, options) for source in given}
+    kinds = {_kind(source, options) for source in scored}
     if len(kinds) != 1:
         raise ConfigError(
             f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give scores of two arms or "
             "more, all of one kind"
         )
     if kinds == {"path"}:
-        return read_paths([Path(source) for source in given], options)
-    names = ["base", "new", *(f"new {number}" for number in range(2, len(given)))]
-    arms = dict(zip(names, given, strict=False))
+        return read_paths([Path(source) for source in scored], options)
+    names = ["base", "new", *(f"new {number}" for number in range(2, len(scored)))]
+    arms = dict(zip(names, scored, strict=False))
     if kinds == {"table"}:
         tables = [table_of_rows(name, rows) for name, rows in arms.items()]
         return _together(understand_tables(tables, options), names)
-    if len(given) == 1:
-        if not isinstance(given[0], Mapping) or not given[0]:
+    if len(scored) == 1:
+        if not isinstance(scored[0], Mapping) or not scored[0]:
             raise ConfigError(
-                f"{type(given[0]).__name__} is given alone: give scores of two arms or more, or a "
+                f"{type(scored[0]).__name__} is given alone: give scores of two arms or more, or a "
                 "mapping of arms to scores"
             )
-        arms = {str(name): scores for name, scores in given[0].items()}
+        arms = {str(name): scores for name, scores in scored[0].items()}
     options.refuse(*ROLES, "value", "names", *_OF_SAMPLES, why="has no effect on arrays")
     records = [_of_array(name, scores) for name, scores in arms.items()]
     what = "one value per seed and item" if records[0].item else "one value per seed"
     return SourceRecords(tuple(records), "value", (f"arrays: {what}",))
 
 
-def _kind(given: Any, options: JudgingOptions) -> str:
-    if isinstance(given, str | Path):
+def _kind(source: Any, options: JudgingOptions) -> str:
+    if isinstance(source, str | Path):
         return "path"
-    if isinstance(given, Mapping):
+    if isinstance(source, Mapping):
         named = {getattr(options, role) for role in (*ROLES, "value")} - {""}
-        known = {name for names in KNOWN.values() for name in names}
+        usual_names = {name for names in KNOWN.values() for name in names}
         is_table = any(
-            key in named or (isinstance(key, str) and key.lower() in known) for key in given
+            key in named or (isinstance(key, str) and key.lower() in usual_names) for key in source
         )
         return "table" if is_table else "array"
-    is_rows = isinstance(given, list | tuple) and any(isinstance(row, Mapping) for row in given)
-    return "table" if is_rows or is_frame(given) else "array"
+    is_rows = isinstance(source, list | tuple) and any(isinstance(row, Mapping) for row in source)
+    return "table" if is_rows or is_frame(source) else "array"
 
 
 def _of_array(name: str, scores: Any) -> Records:
@@ -232,8 +232,8 @@ class RunsVerdict:
     def mean_of(self, arm: str) -> float | None:
         """Return the mean of an arm's runs that did not fail."""
         values = self.runs.values[self.runs.arms.index(arm)]
-        known = values[np.isfinite(values)]
-        return float(known.mean()) if known.size else None
+        finite = values[np.isfinite(values)]
+        return float(finite.mean()) if finite.size else None
 
 
 def judge_runs(sources: SourceRecords, options: JudgingOptions) -> RunsVerdict:
@@ -310,12 +310,12 @@ def judge_runs(sources: SourceRecords, options: JudgingOptions) -> RunsVerdict:
         described = []
         for arm, values, failed in zip(runs.arms, runs.values.tolist(), runs.failed, strict=True):
             pairs = zip(runs.seeds, values, failed, strict=True)
-            known = {seed: None if is_failed else value for seed, value, is_failed in pairs}
+            by_seed = {seed: None if is_failed else value for seed, value, is_failed in pairs}
             effects = None
             if runs.effects is not None:
                 arm_effects = runs.effects[runs.arms.index(arm)]
                 effects = dict(zip(runs.seeds, arm_effects, strict=True))
-            described.append(runs_of(arm, known, effects))
+            described.append(runs_of(arm, by_seed, effects))
         champion = described.pop(runs.arms.index(baseline))
         plan = LedgerPlan(metric, is_lower_better, options.margin, options.looks)
         with open_ledger(options.ledger, plan) as ledger:

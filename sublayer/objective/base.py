@@ -448,20 +448,20 @@ class Family(ABC):
         """
         return False
 
-    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+    def evaluate(self, request: Evaluation) -> dict[str, Any]:
         """Answer ``sublayer evaluate``: score a text as in a test.
 
         Returns the fields of a result, as JSON: scores by name, and the scored text.
 
         Raises ConfigError where a recipe is required, and the model belongs to no run.
         """
-        if asked.recipe is None:
+        if request.recipe is None:
             raise ConfigError(
-                f"{asked.run} does not belong to a run, and scoring needs a run's recipe"
+                f"{request.run} does not belong to a run, and scoring needs a run's recipe"
             )
-        text = asked.read_text(asked.sentence_rule())
-        scores = self.score(asked.text_model, text, asked.recipe, "test", ALONE).scores
-        return {**scores, **asked.describe_text(text)}
+        text = request.read_text(request.sentence_rule())
+        scores = self.score(request.text_model, text, request.recipe, "test", ALONE).scores
+        return {**scores, **request.describe_text(text)}
 
     def tables(self) -> dict[str, str]:
         """Return the table of each metric that is computed from a test's items."""

@@ -355,13 +355,13 @@ def windows(
     if max_tokens is not None and n_tokens - 1 > max_tokens:
         n_after_first = max(0, (max_tokens - context) // stride)
         n_kept = min(1 + n_after_first, n_windows)
-    kept = []
+    chosen = []
     for number in range(n_kept):
         index = number * n_windows // n_kept
         first = first_stop + (index - 1) * stride if index else 1
         stop = min(first + stride, n_tokens) if index else first_stop
-        kept.append(Window(index * stride, first, stop))
-    return kept
+        chosen.append(Window(index * stride, first, stop))
+    return chosen
 
 
 def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int) -> list[Window]:
@@ -377,14 +377,14 @@ def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int)
         return windows(n_tokens, context=context, stride=stride)
     n_parts = max(1, n_targets // stride)
     n_kept = max(1, min(n_parts, max_tokens // stride))
-    kept = []
+    chosen = []
     for i in range(n_kept):
         # The middle of the i-th of equal shares, after its context.
         part = (2 * i + 1) * n_parts // (2 * n_kept)
         first = 1 + part * stride
         stop = min(first + stride, n_tokens)
-        kept.append(Window(max(0, stop - 1 - context), first, stop))
-    return kept
+        chosen.append(Window(max(0, stop - 1 - context), first, stop))
+    return chosen
 
 
 def check_stride(stride: int, context: int) -> None:
@@ -714,7 +714,7 @@ class CausalFamily(Family):
         }
         return Scored(scores, items)
 
-    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+    def evaluate(self, request: Evaluation) -> dict[str, Any]:
         """Score every token of a text except the first, and describe the windows.
 
         The option ``stride`` is in tokens, by default half the context.
@@ -722,20 +722,20 @@ class CausalFamily(Family):
         Raises ConfigError for a stride below 1 or above the context, DataError where the text has
         fewer than two tokens.
         """
-        model, recipe = asked.model, asked.recipe
+        model, recipe = request.model, request.recipe
         context = context_of(model, recipe)
-        stride = asked.options.get("stride", max(1, context // 2))
+        stride = request.options.get("stride", max(1, context // 2))
         check_stride(stride, context)
-        text = asked.read_text("none")
+        text = request.read_text("none")
         respects = recipe is not None and recipe.data.boundaries == "respect"
         likelihood = score(
             model,
             text,
             context=context,
             stride=stride,
-            batch_sequences=asked.batch or scored_sequences(model, context),
+            batch_sequences=request.batch or scored_sequences(model, context),
             respect_boundaries=respects,
-            progress=asked.progress("scored", "tokens"),
+            progress=request.progress("scored", "tokens"),
         )
         measures = {name: getattr(likelihood, name) for name in (*_RATIOS, *UNITS)}
         return {
@@ -743,7 +743,7 @@ class CausalFamily(Family):
             "context": context,
             "stride": stride,
             "is_lossless": text.store.is_lossless,
-            **asked.describe_text(text),
+            **request.describe_text(text),
         }
 
     def _describe(self, scores: Mapping[str, Any]) -> str:

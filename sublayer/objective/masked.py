@@ -390,8 +390,8 @@ def score_pairs(
     if has_pairs(split):
         assert split.sentence_starts is not None, "the text was stored as sentences"
         starts, documents = split.sentence_starts, split.document_starts
-        kept = replace(rule, alone="keep")
-        pairs = make_pairs(starts, documents, len(split.ids), kept, seed=SEED, epoch=0)
+        with_singles = replace(rule, alone="keep")
+        pairs = make_pairs(starts, documents, len(split.ids), with_singles, seed=SEED, epoch=0)
         # Long sentences may fill an example, which leaves no pair.
         n_independent = int((pairs.b_stop > pairs.b_start).sum())
     if not n_independent:
@@ -673,7 +673,7 @@ class MaskedFamily(Family):
         items = Items(split.name, split.store.sha256, tables)
         return Scored({**scores, "loss": LOSS_OF_ITEMS.of(items)}, items)
 
-    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+    def evaluate(self, request: Evaluation) -> dict[str, Any]:
         """Score an encoder on full passes over a text, enough for at least ``--pairs`` pairs.
 
         An encoder without a sentence head is scored on one pass. Later passes form other pairs and
@@ -682,25 +682,25 @@ class MaskedFamily(Family):
 
         Raises ConfigError and DataError as ``encoder_scores`` does.
         """
-        encoder, recipe = asked.model, asked.recipe
+        encoder, recipe = request.model, request.recipe
         assert isinstance(encoder, Encoder), "masked objectives train encoders"
-        if asked.options.get("pairs") is not None and "sentence" not in encoder.heads:
+        if request.options.get("pairs") is not None and "sentence" not in encoder.heads:
             raise ConfigError(
-                f"--pairs counts pairs of texts, but {asked.run} has no head to classify them "
+                f"--pairs counts pairs of texts, but {request.run} has no head to classify them "
                 "(objective.sentence = none): leave it out"
             )
-        text = asked.read_text(asked.sentence_rule())
+        text = request.read_text(request.sentence_rule())
         objective = recipe.objective if recipe is not None else None
         if not isinstance(objective, MaskedObjective):
             objective = MaskedObjective(masking="ngram" if text.tokenizer.has_words else "token")
         context = min(context_of(encoder, recipe), encoder.config.max_len)
-        batch = asked.batch or scored_sequences(encoder, context)
-        scoring = Scoring(context, batch, n_pairs=asked.options.get("pairs", DEFAULT_PAIRS))
+        batch = request.batch or scored_sequences(encoder, context)
+        scoring = Scoring(context, batch, n_pairs=request.options.get("pairs", DEFAULT_PAIRS))
         shown: dict[str, Progress] = {}
 
         def progress(what: str, done: int, total: int) -> None:
             if what not in shown:
-                shown[what] = asked.progress(f"scored {what}:", "examples")
+                shown[what] = request.progress(f"scored {what}:", "examples")
             shown[what](done, total)
 
         scores = encoder_scores(encoder, text, objective, scoring, progress)
@@ -712,7 +712,7 @@ class MaskedFamily(Family):
             "documents": n_documents,
             "nsp_negatives": negatives,
             "context": context,
-            **asked.describe_text(text),
+            **request.describe_text(text),
         }
 
     def _describe(self, scores: Mapping[str, Any]) -> str:

@@ -283,31 +283,33 @@ class SpanFamily(Family):
             return Scored(scores, items=None)
         return Scored({**scores, "tokens": int(nats.tokens.sum())}, items)
 
-    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+    def evaluate(self, request: Evaluation) -> dict[str, Any]:
         """Score every piece of a text, corrupted as in training; outside a run, as T5 was trained.
 
         Includes the loss of a constant prediction, ``frequency_loss``.
 
         Raises ConfigError where the tokenizer has too few sentinels.
         """
-        recipe = asked.recipe
+        recipe = request.recipe
         objective = SpanObjective()
         boundaries: Boundaries = "ignore"
         if recipe is not None:
             objective = own_objective(recipe, SpanObjective)
             boundaries = recipe.data.boundaries
-        context = context_of(asked.model, recipe)
-        text = asked.read_text("none")
-        pieces = scored_pieces(asked.model, text, objective, context=context, boundaries=boundaries)
-        progress = asked.progress("scored", "batches")
-        nats = nats_of_pieces(asked.model, pieces, ALONE, progress)
+        context = context_of(request.model, recipe)
+        text = request.read_text("none")
+        pieces = scored_pieces(
+            request.model, text, objective, context=context, boundaries=boundaries
+        )
+        progress = request.progress("scored", "batches")
+        nats = nats_of_pieces(request.model, pieces, ALONE, progress)
         return {
             "loss": LOSS_OF_ITEMS.of(piece_items(text, pieces, nats)),
             "frequency_loss": frequency_loss(pieces),
             "tokens": int(nats.tokens.sum()),
             "pieces": len(nats.tokens),
             "context": context,
-            **asked.describe_text(text),
+            **request.describe_text(text),
         }
 
     def _describe(self, scores: Scores) -> str:

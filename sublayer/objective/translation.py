@@ -288,13 +288,13 @@ def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSett
 
 def _translate(
     text_model: TextModel,
-    asked: Evaluation,
+    request: Evaluation,
     pairs: Sequence[PairText],
     settings: BeamSettings,
     label: str,
 ) -> list[TranslatedLine]:
-    shown = asked.progress(label, "lines")
-    sentences = asked.batch or _DEFAULT_SENTENCES
+    shown = request.progress(label, "lines")
+    sentences = request.batch or _DEFAULT_SENTENCES
 
     def progress(n_done: int) -> None:
         shown(n_done, len(pairs))
@@ -304,7 +304,7 @@ def _translate(
 
 def _other(
     against: Path,
-    asked: Evaluation,
+    request: Evaluation,
     pairs: Sequence[PairText],
     settings: BeamSettings,
     tokens: BleuTokenizer,
@@ -313,18 +313,18 @@ def _other(
     if against.is_file():
         return Lines(_read_translations(against, len(pairs)), (), ""), False
     # A single checkpoint or imported folder has nothing to average.
-    average = asked.average if (against / CHECKPOINTS_NAME).is_dir() else None
-    other = load(against, device=asked.model.embedding.weight.device, average=average)
+    average = request.average if (against / CHECKPOINTS_NAME).is_dir() else None
+    other = load(against, device=request.model.embedding.weight.device, average=average)
     if not isinstance(other.model, EncoderDecoder):
         raise ConfigError(
             f"{against} is {with_article(other.model.config.kind)}, which does not translate: "
             "name a translator, or a file"
         )
-    theirs, mine = tokenizer_of(other), tokenizer_of(asked.text_model)
+    theirs, mine = tokenizer_of(other), tokenizer_of(request.text_model)
     if theirs.source.content() != mine.source.content():
         # The other was not trained on words divided by the run's rules.
         pairs = [p._replace(source_words=" ".join(theirs.source.words(p.source))) for p in pairs]
-    translations = _translate(other, asked, pairs, settings, f"translated by {against}")
+    translations = _translate(other, request, pairs, settings, f"translated by {against}")
     lines = translated_lines([hypothesis.ids for hypothesis in translations], theirs, tokens)
     return lines, theirs.target.content() == mine.target.content()
 
@@ -424,9 +424,9 @@ class TranslationFamily(Family):
         Notes the signature of the BLEU that selects the best checkpoint, if it does.
         """
         chooses = recipe.train.best_by == "bleu"
-        asked = own_objective(recipe, TranslationObjective).bleu_tokenizer
-        tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")
-        if chooses or asked:
+        named = own_objective(recipe, TranslationObjective).bleu_tokenizer
+        tokens = named or bleu_tokenizer_of(recipe.data.target_language or "")
+        if chooses or named:
             check_bleu_tokenizer(tokens)
         if chooses:
             signature = count_lines("bleu", ["-"], ["-"], lowercase=False).signature
@@ -474,7 +474,7 @@ class TranslationFamily(Family):
         items = translation_items(split, nats, counted)
         return Scored({"loss": LOSS_OF_ITEMS.of(items), **_values(counted)}, items)
 
-    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+    def evaluate(self, request: Evaluation) -> dict[str, Any]:
         """Translate all pairs of a split of the run's text, and score the translations.
 
         Options: ``lowercase`` ignores case, as is always done for lower-cased models; ``against``
@@ -486,11 +486,11 @@ class TranslationFamily(Family):
         Raises ConfigError outside a run, for a meaningless option, or where ``against`` is not a
         translator; DataError where a file has another number of lines.
         """
-        text_model, recipe = asked.text_model, asked.recipe
-        options = asked.options
+        text_model, recipe = request.text_model, request.recipe
+        options = request.options
         if recipe is None:
             raise ConfigError(
-                f"{asked.run} does not belong to a run, and so has no text: "
+                f"{request.run} does not belong to a run, and so has no text: "
                 "use `sublayer translate`"
             )
         tokens = (
@@ -501,7 +501,7 @@ class TranslationFamily(Family):
         tokens = tokens or bleu_tokenizer_of(tokenizer.target.language)
         check_bleu_tokenizer(tokens)
         keep_freed_memory()
-        pairs = asked.own_text().pairs
+        pairs = request.own_text().pairs
         settings = beam_settings(recipe, options)
         against = options.get("against")
         more = []
@@ -511,8 +511,8 @@ class TranslationFamily(Family):
                 for pair, text in zip(pairs, _read_translations(path, len(pairs)), strict=True)
             ]
             more.append(reference_lines(further, tokenizer, tokens))
-        other = None if against is None else _other(against, asked, pairs, settings, tokens)
-        translations = _translate(text_model, asked, pairs, settings, "translated")
+        other = None if against is None else _other(against, request, pairs, settings, tokens)
+        translations = _translate(text_model, request, pairs, settings, "translated")
         ours = translated_lines([hypothesis.ids for hypothesis in translations], tokenizer, tokens)
         references = reference_lines(pairs, tokenizer, tokens)
         references = replace(references, more=tuple(more))
@@ -532,8 +532,8 @@ class TranslationFamily(Family):
             "beam": settings.beam,
             "length_rule": settings.rule,
             "length_penalty": settings.penalty,
-            "split": asked.split,
-            "run": str(asked.run),
+            "split": request.split,
+            "run": str(request.run),
         }
         if other is not None:
             theirs, divides_alike = other

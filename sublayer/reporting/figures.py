@@ -212,8 +212,8 @@ def probed_run(
     curves: dict[str, list[tuple[int, float]]] = {}
     for probe in described:
         points = [(line["step"], line.get(f"{PREFIX}/{probe}")) for line in lines]
-        if known := [(step, float(score)) for step, score in points if score is not None]:
-            curves[probe] = known
+        if curve := [(step, float(score)) for step, score in points if score is not None]:
+            curves[probe] = curve
     return [ProbedRun(name, described, curves)] if curves else []
 
 

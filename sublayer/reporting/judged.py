@@ -33,7 +33,7 @@ class JudgedRuns(RunsVerdict):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object of ``sublayer judge --json``."""
-        runs, asked = self.runs, self.asked
+        runs, options = self.runs, self.asked
         look = None if self.in_loop is None else asdict(self.in_loop)
         return {
             "verdict": self.verdict,
@@ -41,12 +41,12 @@ class JudgedRuns(RunsVerdict):
             "metric": self.metric,
             "is_lower_better": self.is_lower_better,
             "baseline": self.baseline,
-            "new": asked.new or None,
+            "new": options.new or None,
             "level": self.level,
-            "margin": asked.margin,
-            "look": asked.look,
-            "looks": asked.looks if look is None else None,
-            "ledger": look and {"file": str(asked.ledger), **look},
+            "margin": options.margin,
+            "look": options.look,
+            "looks": options.looks if look is None else None,
+            "ledger": look and {"file": str(options.ledger), **look},
             "of_these_models": self.is_of_items,
             "n_seeds": len(runs.seeds),
             "n_items": runs.n_items or None,
@@ -81,9 +81,9 @@ class JudgedRuns(RunsVerdict):
         return render_page("notebook.html.j2", sheet=differences_sheet(self), lines=lines)
 
 
-def judge_sources(sources: SourceRecords, asked: JudgingOptions) -> JudgedRuns:
+def judge_sources(sources: SourceRecords, options: JudgingOptions) -> JudgedRuns:
     """Judge sources, as `judge_runs` does, for people and programs."""
-    return JudgedRuns(**vars(judge_runs(sources, asked)))
+    return JudgedRuns(**vars(judge_runs(sources, options)))
 
 
 def statement(judged: RunsVerdict, difference: Difference) -> str:
@@ -123,7 +123,7 @@ def n_decimals(judged: RunsVerdict) -> int:
 
 def condition_lines(judged: RunsVerdict) -> list[str]:
     """Describe the conditions of the verdicts: level of a look, fit of its champion."""
-    runs, look, asked = judged.runs, judged.in_loop, judged.asked
+    runs, look, options = judged.runs, judged.in_loop, judged.asked
     n_compared = len(judged.comparisons)
     whose = "two models" if len(runs.arms) == 2 else f"{len(runs.arms)} models"
     parts = [
@@ -135,10 +135,10 @@ def condition_lines(judged: RunsVerdict) -> list[str]:
         "" if runs.n_documents is None else count(runs.n_documents, "document"),
         f"at most {100 * judged.level:.3g}% false verdicts"
         + (f" over {n_compared} comparisons together" if n_compared > 1 else ""),
-        "" if asked.look is None else f"look {asked.look} of {asked.looks}",
+        "" if options.look is None else f"look {options.look} of {options.looks}",
     ]
     lines = ["; ".join(filter(None, parts))]
-    if look is None or asked.ledger is None:
+    if look is None or options.ledger is None:
         return lines
     number = f"look {look.number}" + (f" of {look.planned}" if look.planned else "")
     spent = f"{look.spending:.3g} is spent"
@@ -148,7 +148,7 @@ def condition_lines(judged: RunsVerdict) -> list[str]:
         verb = "is" if len(look.kept) == 1 else "are"
         spent = f"{' and '.join(look.kept)} {verb} kept, so nothing is spent"
     left = f"{look.left:.3g} of {look.error:.2g} is left"
-    lines.append(f"{number} in {asked.ledger.name}: level {look.level:.3g}; {spent}, {left}")
+    lines.append(f"{number} in {options.ledger.name}: level {look.level:.3g}; {spent}, {left}")
     notes = {
         "not kept": "has the runs of a candidate that was not kept",
         "former": "is not the champion: a candidate was kept since",

@@ -130,9 +130,9 @@ def finetune_seed(
             by_part = test.by_part(predictions)
             answered = [
                 prediction
-                for part, given in by_part
+                for part, of_part in by_part
                 if steps.get(part.task.name) == step
-                for prediction in given
+                for prediction in of_part
             ]
         else:
             names = ", ".join(task for task in steps if steps[task] == step)
@@ -275,11 +275,11 @@ def _answered(
     device: torch.device | str,
 ) -> Iterator[tuple[Answers, tuple[Path, ...]]]:
     """Yield each available set, with its runs; equal ensembles are loaded once."""
-    asked = [(row.task, file) for row, file in asked_sets(suite)]
+    sets = [(row.task, file) for row, file in asked_sets(suite)]
     for runs in dict.fromkeys(by_task.values()):
         models = [load(run, device=device) for run in runs]
         folder = _trained_from(runs[0]) if data is None else data
-        for task, file in asked:
+        for task, file in sets:
             if by_task.get(task.name) != runs:
                 continue
             split = file.split
@@ -294,7 +294,7 @@ def _answered(
     # Suites of separate submissions leave out tasks without a run.
     first = next(iter(by_task.values()))[0]
     folder = _trained_from(first) if data is None else data
-    for task, file in asked:
+    for task, file in sets:
         if file.most is None or task.name in by_task or folder is None:
             continue
         files, split = find_files(task, folder), file.split

@@ -140,7 +140,9 @@ class RunFolder:
         if self._is_occupied():
             raise ConfigError(f"{self.path} already holds other files: give another --out")
 
-    def check_recipe(self, given: Recipe, shape: Callable[[], ModelConfig] | None = None) -> None:
+    def check_recipe(
+        self, requested: Recipe, shape: Callable[[], ModelConfig] | None = None
+    ) -> None:
         """Raise ConfigError, naming field and values, if the run was started from another recipe.
 
         Another length is checked by ``resume.py``. ``shape`` returns the model with the heads
@@ -155,7 +157,7 @@ class RunFolder:
                 )
             return
         # As a base of another run, a recipe has only the values given: derived ones are left out.
-        before, now = load_recipe(self.path).recipe.model_dump(), given.model_dump()
+        before, now = load_recipe(self.path).recipe.model_dump(), requested.model_dump()
         if shape is not None and before["model"] != now["model"]:
             # Values derived from the data are the run's.
             recorded, after = self.recipe().model.model_dump(), shape().model_dump()
@@ -170,13 +172,13 @@ class RunFolder:
         for table, values in now.items():
             if not isinstance(values, dict):
                 continue
-            known = before[table]
+            stored = before[table]
             for name in sorted(
-                (known.keys() | values.keys()) - (lengths if table == "train" else set())
+                (stored.keys() | values.keys()) - (lengths if table == "train" else set())
             ):
-                if known.get(name) != values.get(name):
+                if stored.get(name) != values.get(name):
                     raise ConfigError(
-                        f"{self.path} was started with {table}.{name} = {show(known.get(name))}, "
+                        f"{self.path} was started with {table}.{name} = {show(stored.get(name))}, "
                         f"not {show(values.get(name))}: resume it with the same settings, or give "
                         "another --out"
                     )

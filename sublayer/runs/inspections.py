@@ -207,9 +207,9 @@ def _lines(text_model: TextModel, path: str, max_tokens: int) -> Sample:
     assert tokenizer.sep_id is not None, "the vocabulary was checked"
     assert tokenizer.pad_id is not None, "the vocabulary was checked"
     rows = tokenizer.encode_source(text_lines(Path(path)))
-    kept = [np.append(row, tokenizer.sep_id) for row in rows if 0 < len(row) < longest]
-    if not kept:
+    usable = [np.append(row, tokenizer.sep_id) for row in rows if 0 < len(row) < longest]
+    if not usable:
         raise DataError(
             f"{path} has no line of 1 to {longest - 1:,} tokens to sample: give other lines"
         )
-    return spread_rows(kept, pad_id=tokenizer.pad_id, max_tokens=max_tokens)
+    return spread_rows(usable, pad_id=tokenizer.pad_id, max_tokens=max_tokens)

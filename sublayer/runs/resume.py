@@ -215,11 +215,11 @@ def of_checksums(digests: Mapping[str, str], sizes: Mapping[str, Any]) -> list[I
     units = ("bytes", "examples", "documents", "ids")
     inputs = []
     for name, digest in digests.items():
-        known = sizes.get(name)
-        known = known if isinstance(known, Mapping) else {}  # a record's tokenizer is a word
-        words = [count(known[unit], unit.removesuffix("s")) for unit in units if known.get(unit)]
-        if known.get("labels"):
-            words.append(f"labels {show(known['labels'])}")
+        counts = sizes.get(name)
+        counts = counts if isinstance(counts, Mapping) else {}  # a record's tokenizer is a word
+        words = [count(counts[unit], unit.removesuffix("s")) for unit in units if counts.get(unit)]
+        if counts.get("labels"):
+            words.append(f"labels {show(counts['labels'])}")
         value = ", ".join([*words, f"SHA-256 {digest[:_SHOWN_DIGITS]}"])
         inputs.append(Input(name=name, value=value, digest=digest))
     return inputs
@@ -251,13 +251,13 @@ def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> lis
         # The record of a run whose lengthening by an earlier version was interrupted.
         record = check_record(read_json_object(lengthened[-1], CheckpointError), lengthened[-1])
     sizes: Mapping[str, Any] = {"checksums": {}} if record is None else record["data"]
-    known = dict(sizes["checksums"])
-    if _TOKENIZER not in known and (saved := _saved_tokenizer(folder)) is not None:
-        known[_TOKENIZER] = saved.fingerprint
-    now = {name: digest for name, digest in data.checksums.items() if name in known}
-    before, after = of_checksums(known, sizes), of_checksums(now, _sizes_of(data))
+    checksums = dict(sizes["checksums"])
+    if _TOKENIZER not in checksums and (saved := _saved_tokenizer(folder)) is not None:
+        checksums[_TOKENIZER] = saved.fingerprint
+    now = {name: digest for name, digest in data.checksums.items() if name in checksums}
+    before, after = of_checksums(checksums, sizes), of_checksums(now, _sizes_of(data))
     check_same_inputs(str(folder), recipe, before, after, way_on)
-    others = [name for name in data.checksums if name not in known]
+    others = [name for name in data.checksums if name not in checksums]
     return [
         f"{folder} was begun by an earlier version, which kept no {INPUTS}: "
         f"{', '.join([*others, 'recipe'])} could not be compared with the start"
@@ -326,24 +326,24 @@ def add_replanned(folder: RunFolder, change: Lengthening) -> None:
     folder.write_recipe(changed, read_derived(path), lengthened)
 
 
-def has_other_length(before: Recipe, given: Recipe) -> bool:
+def has_other_length(before: Recipe, requested: Recipe) -> bool:
     """Return whether two recipes, as given, differ in length."""
-    return any(getattr(before.train, name) != getattr(given.train, name) for name in LENGTHS)
+    return any(getattr(before.train, name) != getattr(requested.train, name) for name in LENGTHS)
 
 
-def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
-    """Give a run the length of ``given``, in its recipe, and describe the rest of training.
+def lengthen(folder: RunFolder, requested: Recipe, data: Data, say: Say) -> None:
+    """Give a run the length of ``requested``, in its recipe, and describe the rest of training.
 
     Silent if it already has that length. Minutes are for the complete run, converted by its
     measured step time; ``train.keep_steps`` may name further future steps. What an interruption may
     have left is removed: the record and the model of the shorter run.
     """
     run, path = folder.path, folder.path / RECIPE
-    if has_other_length(load_recipe(run).recipe, given):
+    if has_other_length(load_recipe(run).recipe, requested):
         recipe = folder.recipe()
-        steps, before = _steps(run, given, data), recipe.train.steps
+        steps, before = _steps(run, requested, data), recipe.train.steps
         if steps <= before:
-            lengths = ((name, getattr(given.train, name)) for name in LENGTHS)
+            lengths = ((name, getattr(requested.train, name)) for name in LENGTHS)
             named = [
                 f"train.{name} = {show(value)}" for name, value in lengths if value is not None
             ]
@@ -355,25 +355,25 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
         saved = saved_steps(run / CHECKPOINTS)
         at_step = saved[-1] if saved else 0
         change = Lengthening(at_step=at_step, from_steps=before, to_steps=steps)
-        given.train.check_keep_steps(steps)
-        kept, now = recipe.train.keep_steps, given.train.keep_steps
-        if not set(kept) <= set(now):
+        requested.train.check_keep_steps(steps)
+        planned, now = recipe.train.keep_steps, requested.train.keep_steps
+        if not set(planned) <= set(now):
             raise ConfigError(
-                f"{run} was started with train.keep_steps = {show(kept)}, not {show(now)}: "
+                f"{run} was started with train.keep_steps = {show(planned)}, not {show(now)}: "
                 "keep those, and add further ones if needed"
             )
-        over = [step for step in now if step not in kept and step <= change.at_step]
+        over = [step for step in now if step not in planned and step <= change.at_step]
         if over:
             raise ConfigError(
                 f"train.keep_steps names step {over[0]}, but {run} is past it and continues "
                 f"from step {change.at_step}: leave it out"
             )
-        fields = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
+        fields = {name: getattr(requested.train, name) for name in (*LENGTHS, "keep_steps")}
         train = recipe.train.model_copy(update={**fields, "steps": steps})
         longer = recipe.model_copy(update={"train": train})
         # Steps are derived unless given now.
         derived = [key for key in read_derived(path) if key != _STEPS]
-        if given.train.steps is None:
+        if requested.train.steps is None:
             derived.append(_STEPS)
         folder.write_recipe(longer, derived, (*read_lengthenings(path), change))
         say(describe(change, longer))
@@ -381,13 +381,13 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
         folder.reopen()
 
 
-def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> bool:
+def is_cut_off(folder: RunFolder, requested: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a finished run is to be lengthened.
 
     Raises ConfigError if it cannot be.
     """
     run, before = folder.path, load_recipe(folder.path).recipe
-    is_other = has_other_length(before, given)
+    is_other = has_other_length(before, requested)
     has_stopped = bool(record.get("stopped_early"))
     if not is_other and (has_stopped or record["step"] >= folder.recipe().train.steps):
         return False
@@ -432,13 +432,13 @@ def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
     )
 
 
-def _steps(run: Path, given: Recipe, data: Data) -> int:
+def _steps(run: Path, requested: Recipe, data: Data) -> int:
     steps = run_steps(
-        given, train_tokens=family_of(given.objective).epoch_tokens(given, data.train)
+        requested, train_tokens=family_of(requested.objective).epoch_tokens(requested, data.train)
     )
     if steps is not None:
         return steps
-    assert given.train.minutes is not None, "only minutes leave the steps to a measurement"
+    assert requested.train.minutes is not None, "only minutes leave the steps to a measurement"
     saved = saved_steps(run / CHECKPOINTS)
     if not saved:
         raise ConfigError(f"{run} has no checkpoint with the time of its steps: give train.steps")
@@ -447,4 +447,4 @@ def _steps(run: Path, given: Recipe, data: Data) -> int:
     except CheckpointError as error:
         raise ConfigError(f"{error}: give train.steps instead of train.minutes") from None
     step_s = max(state.seconds, state.step_seconds) / max(1, state.step)
-    return int(60.0 * given.train.minutes / step_s)
+    return int(60.0 * requested.train.minutes / step_s)

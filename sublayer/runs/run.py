@@ -103,11 +103,11 @@ def train_run(
             folder.check_free()
         world.wait()
         record = folder.record()
-        given = absolute_paths(loaded.recipe)
-        if record is not None and not is_cut_off(folder, given, record):
-            folder.check_recipe(given, lambda: _shape(given, data))
+        requested = absolute_paths(loaded.recipe)
+        if record is not None and not is_cut_off(folder, requested, record):
+            folder.check_recipe(requested, lambda: _shape(requested, data))
             if data is not None:  # the caller scores the run's model on them
-                for note in check_inputs(folder.path, given, folder.recipe(), data, None):
+                for note in check_inputs(folder.path, requested, folder.recipe(), data, None):
                     shown.note(note)
             world.part()
             return record
@@ -165,31 +165,31 @@ def _open_session(
     *,
     is_again: bool = False,
 ) -> tuple[Session, Pace | None]:
-    given, world = absolute_paths(loaded.recipe), setup.world
-    pretrained = StartModel(given.init)
+    requested, world = absolute_paths(loaded.recipe), setup.world
+    pretrained = StartModel(requested.init)
     say = shown.note if world.is_main else say_nothing
     # Checked before the first process can write it, so that all agree.
     is_new = is_again or not folder.has_recipe()
-    tokenizer = None if is_new else trained_tokenizer(folder.path, given)
+    tokenizer = None if is_new else trained_tokenizer(folder.path, requested)
 
     def prepare_first() -> None:
         nonlocal data
         if not is_again:
-            folder.check_recipe(given, lambda: _shape(given, data, pretrained))
+            folder.check_recipe(requested, lambda: _shape(requested, data, pretrained))
             folder.check_model()
-        data = data or prepare_data(given, pretrained, tokenizer)
+        data = data or prepare_data(requested, pretrained, tokenizer)
         if is_new:
             return
         resolved = folder.recipe()
-        for note in check_inputs(folder.path, given, resolved, data, pretrained):
+        for note in check_inputs(folder.path, requested, resolved, data, pretrained):
             shown.warn(note)
         if not os.path.lexists(folder.path / INPUTS):
-            keep_inputs(folder.path, resolved, list_inputs(given, data, pretrained))
+            keep_inputs(folder.path, resolved, list_inputs(requested, data, pretrained))
 
     world.by_first(prepare_first, long="the text is prepared")
     # The other processes open the data that the first has stored.
-    known = data or prepare_data(given, pretrained, tokenizer)
-    checksums = json.dumps(known.checksums, sort_keys=True)
+    prepared = data or prepare_data(requested, pretrained, tokenizer)
+    checksums = json.dumps(prepared.checksums, sort_keys=True)
     world.check_same(checksums, "another text", "give all nodes the same files")
     pace = None
     if is_new:
@@ -197,23 +197,23 @@ def _open_session(
             shown.warn(note)
         oldest_s = -1.0 if is_again else PACE_LIVES_S
         recipe, pace = resolve_run(
-            given, known, setup, oldest_s=oldest_s, say=say, pretrained=pretrained
+            requested, prepared, setup, oldest_s=oldest_s, say=say, pretrained=pretrained
         )
 
         def begin() -> None:
-            inputs = list_inputs(given, known, pretrained)
-            folder.write_recipe(recipe, derived_fields(given, recipe))
+            inputs = list_inputs(requested, prepared, pretrained)
+            folder.write_recipe(recipe, derived_fields(requested, recipe))
             keep_inputs(folder.path, recipe, inputs, plan)
 
         world.by_first(begin)
     else:
-        world.by_first(lambda: lengthen(folder, given, known, say))
+        world.by_first(lambda: lengthen(folder, requested, prepared, say))
     if not (is_new and world.is_main):
         # Other processes may have other measurements than the first.
         recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
-        return assemble(recipe, known, setup, pretrained), pace
+        return assemble(recipe, prepared, setup, pretrained), pace
 
 
 def _train(

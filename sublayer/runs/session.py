@@ -328,8 +328,8 @@ def find_pace(
     same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
     key = _key("pace", setup, dump_recipe(recipe.model_copy(update={"train": same_train})))
     # Only the first process looks, so that all measure or none.
-    kept = recall(key, 2) if world.is_main else None
-    figures = [math.nan] * 3 if kept is None else [*kept.values, time.time() - kept.at]
+    cached = recall(key, 2) if world.is_main else None
+    figures = [math.nan] * 3 if cached is None else [*cached.values, time.time() - cached.at]
     pace = Pace(*world.share(figures))
     if 0 <= pace.age_s <= oldest_s and pace.step_s > 0:
         return pace
@@ -368,8 +368,8 @@ def keep_run_pace(recipe: ResolvedRecipe, setup: Place, step_s: float) -> None:
 
 def recall_run_pace(recipe: ResolvedRecipe, setup: Place) -> float | None:
     """Return the seconds per step of the last run of equal computation; None without one."""
-    kept = recall(_run_key(recipe, setup), 1)
-    return None if kept is None else kept.values[0]
+    cached = recall(_run_key(recipe, setup), 1)
+    return None if cached is None else cached.values[0]
 
 
 def _run_key(recipe: ResolvedRecipe, setup: Place) -> str:
@@ -391,14 +391,16 @@ def _key(kind: str, setup: Place, text: str) -> str:
     return f"{kind} on {setup.device}, {setup.world.size} processes: {digest}"
 
 
-def resolve(given: Recipe, data: Data, setup: Place, *, steps: int | None = None) -> ResolvedRecipe:
+def resolve(
+    unresolved: Recipe, data: Data, setup: Place, *, steps: int | None = None
+) -> ResolvedRecipe:
     """Derive all unset fields of a recipe, as ``resolve_run`` does."""
-    recipe, _ = resolve_run(given, data, setup, steps=steps)
+    recipe, _ = resolve_run(unresolved, data, setup, steps=steps)
     return recipe
 
 
 def resolve_run(
-    given: Recipe,
+    unresolved: Recipe,
     data: Data,
     setup: Place,
     *,
@@ -414,7 +416,7 @@ def resolve_run(
     ``oldest_s`` seconds ago is reused; a new measurement is reported. Raises ConfigError if
     settings contradict each other or the data.
     """
-    train = given.train
+    train = unresolved.train
     world = setup.world
     if train.compile and setup.device.type == "cpu":
         raise ConfigError(
@@ -424,18 +426,20 @@ def resolve_run(
     if train.patience is not None and data.valid is None:
         raise ConfigError(
             f"train.patience = {train.patience} waits for a better evaluation, but data.split = "
-            f"{given.data.split} has no validation part: leave it out, or give another split"
+            f"{unresolved.data.split} has no validation part: leave it out, or give another split"
         )
     threads = run_threads(train, cores() // world.size)
     torch.set_num_threads(threads)
-    shaped = family_of(given.objective).shape_model(given, data)
-    model = resolve_model(shaped, vocab_size=data.tokenizer.vocab_size, context=given.data.context)
+    shaped = family_of(unresolved.objective).shape_model(unresolved, data)
+    model = resolve_model(
+        shaped, vocab_size=data.tokenizer.vocab_size, context=unresolved.data.context
+    )
     precision = train.precision
     if precision == "auto":
         with stage("measuring which precision is faster"):
             precision = fastest_precision(setup.device, model.d_model)
     named = train.model_copy(update={"precision": precision, "threads": threads})
-    fixed = given.model_copy(update={"train": named})
+    fixed = unresolved.model_copy(update={"train": named})
 
     def at_length(length: Length) -> ResolvedRecipe:
         resolved = resolve_train(
@@ -447,27 +451,27 @@ def resolve_run(
             n_evaluations=length.n_evaluations,
             evaluate_tokens=length.evaluate_tokens,
         )
-        optimizer = resolve_optimizer(given.optimizer, steps=length.steps)
+        optimizer = resolve_optimizer(unresolved.optimizer, steps=length.steps)
         return fixed.resolved(model, resolved, optimizer)
 
     if steps is None:
-        epoch_tokens = family_of(given.objective).epoch_tokens(given, data.train)
-        steps = run_steps(given, train_tokens=epoch_tokens)
+        epoch_tokens = family_of(unresolved.objective).epoch_tokens(unresolved, data.train)
+        steps = run_steps(unresolved, train_tokens=epoch_tokens)
         if steps is not None:
             train.check_keep_steps(steps)
     if steps is not None:
         recipe, pace = at_length(Length(steps)), None
     else:
-        measured = at_length(Length(provisional_steps(given)))
+        measured = at_length(Length(provisional_steps(unresolved)))
         pace = find_pace(measured, data, setup, pretrained, oldest_s)
         try:
-            recipe = at_length(_length_in_minutes(given, measured, pace))
+            recipe = at_length(_length_in_minutes(unresolved, measured, pace))
         except ConfigError:
             if not pace.age_s:
                 raise
             # No run is refused for an old measurement.
             pace = find_pace(measured, data, setup, pretrained, -1.0)
-            recipe = at_length(_length_in_minutes(given, measured, pace))
+            recipe = at_length(_length_in_minutes(unresolved, measured, pace))
         say(pace.describe_length(train.minutes or 0.0, recipe.train.steps))
     check_place(recipe, setup)
     return recipe, pace

@@ -228,7 +228,7 @@ def entries(folder: Path) -> list[Path]:
 
 def _of_name(splits: Mapping[str, str], name: str) -> str:
     """Return the split of a lower-case file name; empty where it has none."""
-    return next((split for known, split in splits.items() if known.lower() == name), "")
+    return next((split for key, split in splits.items() if key.lower() == name), "")
 
 
 def one_copy(paths: list[Path]) -> tuple[Path, ...]:

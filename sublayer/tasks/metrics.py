@@ -467,12 +467,12 @@ def _compared(compare: Compare, answered: Answered) -> Sums:
     return answered.share(
         [
             max(
-                (compare(gold.text, example.answer_text(given)) for gold in example.answers),
+                (compare(gold.text, example.answer_text(prediction)) for gold in example.answers),
                 default=0.0,
             )
-            if given is not None
+            if prediction is not None
             else 0.0
-            for example, given in pairs
+            for example, prediction in pairs
         ]
     )
 

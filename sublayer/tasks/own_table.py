@@ -69,8 +69,10 @@ class OwnTable:
     """Column of the rows' ids; empty: row numbers from 0, counting rows that are left out."""
 
     def __post_init__(self) -> None:
-        asked = filter(None, (self.label, self.answer, self.target))
-        twice = [name for name, n in Counter([*self.texts, *asked, *self.choices]).items() if n > 1]
+        outputs = filter(None, (self.label, self.answer, self.target))
+        twice = [
+            name for name, n in Counter([*self.texts, *outputs, *self.choices]).items() if n > 1
+        ]
         kinds = (self.answer, self.target, self.label or self.choices or self.is_number)
         for is_wrong, message in (
             (twice, f"the column {', '.join(twice)!r} has two roles: give a column one role"),

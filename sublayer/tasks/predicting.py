@@ -63,8 +63,8 @@ class NamedPrediction:
             "no_answer": _rounded(self.no_answer),
             "written": self.written,
         }
-        known = {name: value for name, value in values.items() if value is not None}
-        return {"prediction": _rounded(self.label), **known}
+        set_values = {name: value for name, value in values.items() if value is not None}
+        return {"prediction": _rounded(self.label), **set_values}
 
 
 UNANSWERED = NamedPrediction(is_answered=False)
@@ -253,12 +253,12 @@ def find_columns(
     """
     row = ROWS.get(task.name)
     names = {name: (name,) for name in task.fields} if row is None else dict(row.texts)
-    for index, given in enumerate((overrides.text, overrides.text_pair)):
-        if given and index < len(task.fields):
-            names[task.fields[index]] = (given,)
-        elif given:
+    for index, column in enumerate((overrides.text, overrides.text_pair)):
+        if column and index < len(task.fields):
+            names[task.fields[index]] = (column,)
+        elif column:
             raise DataError(f"{task.title} has no second text: leave out --text-pair")
-    fields = {name: _found(known, there, where) for name, known in names.items()}
+    fields = {name: _found(aliases, there, where) for name, aliases in names.items()}
     for name in wording_of(task).numbers:
         _found((name,), there, where)
     if task.kind != "choice":
@@ -283,12 +283,12 @@ def find_columns(
 
 
 def _found(
-    known: tuple[str, ...], there: Sequence[str] | Mapping[str, Any], where: Path | str
+    aliases: tuple[str, ...], there: Sequence[str] | Mapping[str, Any], where: Path | str
 ) -> str:
-    for name in known:
+    for name in aliases:
         if name in there:
             return name
-    raise missing_column(where, known, there)
+    raise missing_column(where, aliases, there)
 
 
 def _text(value: Any, column: str, where: str) -> str:
@@ -350,7 +350,7 @@ def read_asked(
     task: Task,
     table_columns: Mapping[str, str | Sequence[str]],
     overrides: ToldColumns,
-    given: Path,
+    file: Path,
 ) -> AskedFile:
     """Open the rows of a file, or of a task's test set in a folder.
 
@@ -358,25 +358,25 @@ def read_asked(
     format: then each example is a row. Raises DataError where no file is found, it is empty, or has
     neither format.
     """
-    path = expanded(given)
+    path = expanded(file)
     paths: tuple[Path, ...] = (path,)
     if not path.is_file():
         if not path.is_dir():
-            raise DataError(f"{describe_absence(given)}: name a file of rows")
+            raise DataError(f"{describe_absence(file)}: name a file of rows")
         if task.name not in ROWS:
-            raise DataError(f"{given} is a folder: name a file of rows")
+            raise DataError(f"{file} is a folder: name a file of rows")
         by_split = find_files(task, path)
         tests = [files for name, files in by_split.items() if name in task.test_splits]
         if len(tests) != 1:
             there = ", ".join(by_split) or "nothing"
             raise DataError(
-                f"{given} has {there} of {task.title}, not one test set: name a file of rows"
+                f"{file} has {there} of {task.title}, not one test set: name a file of rows"
             )
         [paths] = tests
     if len(paths) > 1:
         if overrides != ToldColumns():
             raise DataError(
-                f"{given} has the test set of {task.title} in {len(paths):,} files: name one of "
+                f"{file} has the test set of {task.title} in {len(paths):,} files: name one of "
                 "them, or give no columns"
             )
         return _published(task, path, read_split(task, "test", paths))
@@ -462,7 +462,7 @@ Answered = Iterable[tuple[AskedRow, NamedPrediction]]
 
 
 def write_answers(
-    stream: IO[bytes], kind: FileKind, asked: AskedFile, columns: AnswerColumns, rows: Answered
+    stream: IO[bytes], kind: FileKind, source: AskedFile, columns: AnswerColumns, rows: Answered
 ) -> None:
     """Write rows with their answers, one by one, as a file of a kind.
 
@@ -471,14 +471,14 @@ def write_answers(
     keeps the types of the rows' columns; a workbook has one sheet. Raises DataError for a column of
     mixed types in Parquet, and for a character that Excel does not allow in a cell.
     """
-    header = [*asked.names, *columns.added]
+    header = [*source.names, *columns.added]
 
     def cells_of(row: AskedRow, answer: NamedPrediction) -> Iterator[Any]:
-        return chain(map(row.values.get, asked.names), columns.cells(answer).values())
+        return chain(map(row.values.get, source.names), columns.cells(answer).values())
 
     lines = chain([header], (list(map(_plain, cells_of(*answered))) for answered in rows))
     if kind == "csv":
-        delimiter = asked.delimiter if asked.kind == "csv" else ","
+        delimiter = source.delimiter if source.kind == "csv" else ","
         text = getwriter("utf-8")(stream, "surrogatepass")
         csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(lines)
     elif kind == "tsv":
@@ -506,17 +506,17 @@ def write_answers(
         parquet = extra_module("pyarrow.parquet", "Parquet files")
         arrow = import_module("pyarrow")
         pairs = [(row.values, columns.cells(answer)) for row, answer in rows]
-        if asked.kind == "parquet":
-            with parquet_file(asked.path) as file:
+        if source.kind == "parquet":
+            with parquet_file(source.path) as file:
                 table = file.read()
         else:
             try:
                 table = arrow.table(
-                    {name: [row.get(name) for row, _ in pairs] for name in asked.names}
+                    {name: [row.get(name) for row, _ in pairs] for name in source.names}
                 )
             except arrow.ArrowException as error:
                 raise DataError(
-                    f"{asked.path} has a column of mixed types, which Parquet cannot hold "
+                    f"{source.path} has a column of mixed types, which Parquet cannot hold "
                     f"({error}): write .jsonl"
                 ) from None
         for name in columns.added:

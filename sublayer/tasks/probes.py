@@ -184,8 +184,8 @@ def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeE
     queries = []
     for example in examples:
         question, blank, _ = example.fields["question"].partition("_")
-        asked = question if blank else example.fields["question"]
-        prompt = f"{example.fields['article'].rstrip()} {asked}".rstrip()
+        shown = question if blank else example.fields["question"]
+        prompt = f"{example.fields['article'].rstrip()} {shown}".rstrip()
         queries.append([Query(prompt, f" {option.strip()}") for option in example.choices])
     return ProbeExamples(examples, queries)
 

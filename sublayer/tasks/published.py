@@ -475,7 +475,7 @@ class ColumnsTask(Published):
     def has_texts(self, names: Iterable[str]) -> bool:
         """Return whether columns with these names include all texts."""
         there = set(names)
-        return all(there.intersection(known) for known in self.texts.values())
+        return all(there.intersection(aliases) for aliases in self.texts.values())
 
     def problem(self, row: Record) -> str:
         """Return why a row lacks these columns; empty where it has them."""
@@ -497,14 +497,14 @@ class ColumnsTask(Published):
         DataError for a missing column, and for an invalid label.
         """
         task, values = self.task, row.values
-        known = (*self.texts.values(), self.label, self.ids)
-        *theirs, label_column, id_column = _columns_among(known, tuple(values))
+        aliases = (*self.texts.values(), self.label, self.ids)
+        *theirs, label_column, id_column = _columns_among(aliases, tuple(values))
         needed = theirs if result.is_test else [*theirs, label_column]
         if None in needed:
             # Rows of a table all have the columns of its header; JSON objects may differ.
             has_own = isinstance(row.path, Path) and "json" in suffix_of(row.path) and row.line > 1
             where = row.place if has_own else row.path
-            raise missing_column(where, known[needed.index(None)], values)
+            raise missing_column(where, aliases[needed.index(None)], values)
         columns = {ours: name for ours, name in zip(self.texts, theirs, strict=True) if name}
         if any(values[name] is None for name in columns.values()):
             result.skip(NO_TEXT, row.place)
@@ -553,7 +553,7 @@ def as_json_object(values: Mapping[str, Any]) -> str:
 
 @lru_cache(64)
 def _columns_among(
-    known: tuple[tuple[str, ...], ...], there: tuple[str, ...]
+    aliases: tuple[tuple[str, ...], ...], there: tuple[str, ...]
 ) -> tuple[str | None, ...]:
     """Return the first existing name of each group; None where none exists."""
-    return tuple(next((name for name in names if name in there), None) for names in known)
+    return tuple(next((name for name in names if name in there), None) for names in aliases)

@@ -369,18 +369,18 @@ def _delimiter(header: str) -> str:
 
 
 def missing_column(
-    where: Path | str, known: Sequence[str], there: Iterable[str], others: Sequence[str] = ()
+    where: Path | str, aliases: Sequence[str], there: Iterable[str], others: Sequence[str] = ()
 ) -> DataError:
-    """Build the error for rows that lack a column, under any of its ``known`` names.
+    """Build the error for rows that lack a column, under any of its ``aliases`` names.
 
     It lists the existing columns and the nearest name. Where these names look like the values of a
     first row, it shows the command that puts a header before the rows, with the column that is
     missing and ``others``.
     """
     names = list(there)
-    wanted = " or ".join(map(repr, known))
+    wanted = " or ".join(map(repr, aliases))
     message = (
-        f"{where} has no column {wanted}: it has {named(names)}{nearest_hint(known[0], names)}"
+        f"{where} has no column {wanted}: it has {named(names)}{nearest_hint(aliases[0], names)}"
     )
     is_table = isinstance(where, Path) and suffix_of(where) in (".csv", ".tsv")
     looks_like_values = any(
@@ -392,8 +392,10 @@ def missing_column(
     if is_table and looks_like_values:
         path = Path(where)
         mark = "," if suffix_of(path) == ".csv" else "\\t"
-        asked = [known[0], *others][: len(names)]
-        header = mark.join(asked + [f"column{n}" for n in range(len(asked) + 1, len(names) + 1)])
+        header_names = [aliases[0], *others][: len(names)]
+        header = mark.join(
+            header_names + [f"column{n}" for n in range(len(header_names) + 1, len(names) + 1)]
+        )
         message += (
             "; if its first row is not a header, put one before it, as in "
             f"`(printf '{header}\\n'; cat {shlex.quote(as_typed(str(path)))}) > "

@@ -218,14 +218,15 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
 
 def _check(task: Task, source: str) -> None:
     """Raise CheckpointError where the fields of a task contradict each other."""
-    known = TASKS.get(task.name, task)
+    shipped = TASKS.get(task.name, task)
     unknown = [name for name in task.metrics if name not in METRICS]
     words = (task.fields, task.metrics, task.labels, task.splits)
     low, high = task.numbers
     problems = {
-        f"{task.suite} has no task {task.name:.60}": known is task and task.suite in SUITES,
+        f"{task.suite} has no task {task.name:.60}": shipped is task and task.suite in SUITES,
         **{
-            f"its {name} differs from {known.title}'s": getattr(task, name) != getattr(known, name)
+            f"its {name} differs from {shipped.title}'s": getattr(task, name)
+            != getattr(shipped, name)
             for name in _PRESUMED
         },
         "a field, metric, label or split occurs twice": any(len(set(w)) < len(w) for w in words),

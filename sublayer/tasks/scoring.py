@@ -36,19 +36,19 @@ def best_threshold(
     score = best_score = float(sum(not example.answers for example in examples))
     threshold = 0.0
     gains = scores_v2(compare, examples, predictions).tolist()
-    known = [
+    predicted = [
         (prediction, example, gain)
         for prediction, example, gain in zip(predictions, examples, gains, strict=True)
         if prediction is not None
     ]
-    for prediction, example, gain in sorted(known, key=lambda triple: triple[0].no_answer):
+    for prediction, example, gain in sorted(predicted, key=lambda triple: triple[0].no_answer):
         if example.answers:
             score += gain
         elif prediction.text:
             score -= 1
         if score > best_score:
             best_score, threshold = score, prediction.no_answer
-    return best_score / len(known) if known else 0.0, threshold
+    return best_score / len(predicted) if predicted else 0.0, threshold
 
 
 def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[Prediction]:

@@ -129,25 +129,25 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
     predicted number is not finite, or ``path`` exists.
     """
     by_set = {(answer.task.name, answer.split): answer for answer in answers}
-    asked = {(row.task.name, file.split): (row, file) for row, file in asked_sets(suite)}
+    files = {(row.task.name, file.split): (row, file) for row, file in asked_sets(suite)}
     for answer in answers:
-        if (answer.task.name, answer.split) not in asked:
+        if (answer.task.name, answer.split) not in files:
             raise DataError(f"{answer.title} is not part of this submission: leave it out")
         if by_set[answer.task.name, answer.split] is not answer:
             raise DataError(f"{answer.title} is given twice: give it once")
     contents: dict[str, str] = {}
     notes: list[str] = []
-    for key, (row, file) in asked.items():
-        given, prefix = by_set.get(key), ""
+    for key, (row, file) in files.items():
+        available, prefix = by_set.get(key), ""
         if file.most is None:
-            if given is None:
+            if available is None:
                 continue
-            if given.predictions is None:
-                raise DataError(f"{given.title} has no predictions: predict it first")
-            examples, predictions = given.examples, given.predictions
+            if available.predictions is None:
+                raise DataError(f"{available.title} has no predictions: predict it first")
+            examples, predictions = available.examples, available.predictions
             prefix = f"{row.task.name}-{file.split}-" if len(answers) > 1 else ""
-        elif given is not None:
-            examples, predictions = given.examples, _filled(file, file.most, given, notes)
+        elif available is not None:
+            examples, predictions = available.examples, _filled(file, file.most, available, notes)
         elif file.n_rows:
             examples = [Example(str(number), {}) for number in range(file.n_rows)]
             predictions = [file.most] * file.n_rows
@@ -164,7 +164,7 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
         pairs = list(zip(examples, predictions, strict=True))
         written = row.answer_files(file, pairs, notes)
         contents |= {f"{prefix}{name}": content for name, content in written.items()}
-    is_whole = any(file.most is not None for _, file in asked.values())
+    is_whole = any(file.most is not None for _, file in files.values())
     write_submission(path, contents, notes, has_archive=is_whole)
     return Submission(suite, path, tuple(contents), tuple(notes))
 

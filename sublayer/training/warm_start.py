@@ -61,11 +61,11 @@ def fit_rows(
     return fitted
 
 
-def added_ids(tokenizer: Tokenizer | None, known: Tokenizer | None) -> range:
+def added_ids(tokenizer: Tokenizer | None, original: Tokenizer | None) -> range:
     """Return a tokenizer's ids beyond those of the model's original tokenizer."""
-    if tokenizer is None or known is None:
+    if tokenizer is None or original is None:
         return range(0)
-    return range(known.vocab_size, max(known.vocab_size, tokenizer.vocab_size))
+    return range(original.vocab_size, max(original.vocab_size, tokenizer.vocab_size))
 
 
 def fresh_heads(

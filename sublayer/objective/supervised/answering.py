@@ -142,16 +142,18 @@ class MemberAnswers:
     """No-answer score above which the member gives no answer."""
 
 
-def member_answers(asked: AskedSplit) -> MemberAnswers:
+def member_answers(request: AskedSplit) -> MemberAnswers:
     """Answer a split that is encoded for a member."""
-    spec = asked.spec
-    if asked.split.parts[0].task.kind == "span":
-        is_joint = asked.model.joint_span_head is not None
-        listed, _ = asked.list_spans(N_LISTED)
+    spec = request.spec
+    if request.split.parts[0].task.kind == "span":
+        is_joint = request.model.joint_span_head is not None
+        listed, _ = request.list_spans(N_LISTED)
         return MemberAnswers(listed=listed, is_joint=is_joint, threshold=spec.threshold)
     if spec.format != "text":
-        return MemberAnswers(asked.answer_examples()[0])
-    return MemberAnswers([reply for part in asked.split.parts for reply in write_part(asked, part)])
+        return MemberAnswers(request.answer_examples()[0])
+    return MemberAnswers(
+        [reply for part in request.split.parts for reply in write_part(request, part)]
+    )
 
 
 def mean(values: Sequence[float]) -> float:
@@ -186,7 +188,7 @@ def combine(
         return decoded if threshold is None else with_threshold(decoded, threshold)
     examples = [(part.task, example) for part in parts for example in part.examples]
     answers = zip(*(member.predictions for member in members), strict=True)
-    return [average(*asked, outputs) for asked, outputs in zip(examples, answers, strict=True)]
+    return [average(*pair, outputs) for pair, outputs in zip(examples, answers, strict=True)]
 
 
 def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Prediction:
@@ -373,9 +375,9 @@ class Answerer:
                 processes=self.processes,
             )
         [text_model] = self._models
-        asked = unprepared(text_model, [part], self.spec, self._batch, self.processes, progress)
-        answers, _ = answer_split(asked, replace(self._writing, block=self._n_blocks))
-        return _mark_cut(answers, _cut_examples(asked))
+        request = unprepared(text_model, [part], self.spec, self._batch, self.processes, progress)
+        answers, _ = answer_split(request, replace(self._writing, block=self._n_blocks))
+        return _mark_cut(answers, _cut_examples(request))
 
     def note_cut(self) -> None:
         """Report the number of truncated rows in a line, if any."""
@@ -492,9 +494,9 @@ def answer_together(
         encoded = [unprepared_part(model, p.task, p.examples, p.published) for p in parts]
         assert model.task is not None, "models without a task are refused"
         spec = replace(model.task, tasks=tasks)
-        asked = unprepared(model, encoded, spec, batch, processes, progress)
-        members.append(member_answers(asked))
-        is_cut.append(_cut_examples(asked))
+        request = unprepared(model, encoded, spec, batch, processes, progress)
+        members.append(member_answers(request))
+        is_cut.append(_cut_examples(request))
     predictions = combine(parts, members, mean_threshold(members))
     return _mark_cut(predictions, np.logical_or.reduce(is_cut))
 
@@ -521,11 +523,11 @@ def _check_models(
             raise ConfigError(f"{name} answers several tasks, {listed}: name one (--task)")
         chosen = model.task.tasks[0]
         if task is not None:
-            known = tasks.get(task, TASKS.get(task))
-            if known is None or not {known.name, known.trained_as} & tasks.keys():
+            named = tasks.get(task, TASKS.get(task))
+            if named is None or not {named.name, named.trained_as} & tasks.keys():
                 hint = nearest_hint(task, tuple(tasks))
                 raise ConfigError(f"{name} does not answer {task:.60}, but {listed}{hint}")
-            chosen = known
+            chosen = named
         specs.append(replace(model.task, tasks=(chosen,)))
     if together:
         check_members(names, specs)
@@ -533,12 +535,12 @@ def _check_models(
     return specs
 
 
-def _cut_examples(asked: AskedSplit) -> Bools:
+def _cut_examples(request: AskedSplit) -> Bools:
     """Mark the truncated examples of a split: ``[N]``."""
-    encoded = asked.split.encoded
+    encoded = request.split.encoded
     if isinstance(encoded, SpanExamples):
-        return np.zeros(asked.split.n_examples, dtype=np.bool_)
-    return Assembler(encoded, asked.rule).cut_examples()
+        return np.zeros(request.split.n_examples, dtype=np.bool_)
+    return Assembler(encoded, request.rule).cut_examples()
 
 
 def _mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Prediction]:

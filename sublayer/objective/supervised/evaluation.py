@@ -203,11 +203,11 @@ def own_data(request: Evaluation, split: str) -> Data:
         return data
     asked_tasks = {task.name: task for task in _spec(request).tasks}
     for part in of_tasks(data.train).parts:
-        known = asked_tasks.get(part.task.name)
-        if known is not None and known.labels != part.task.labels:
+        trained = asked_tasks.get(part.task.name)
+        if trained is not None and trained.labels != part.task.labels:
             raise DataError(
                 f"the labels in {config.path} are now {named(part.task.labels)}, but "
-                f"{request.run} answers {named(known.labels)}: restore these in the file"
+                f"{request.run} answers {named(trained.labels)}: restore these in the file"
             )
     raise DataError(
         f"the examples of {request.run} have changed since training: restore "

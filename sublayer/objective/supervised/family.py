@@ -236,9 +236,9 @@ class SupervisedFamily(Family):
         """Score the answers of all tasks of a split."""
         return task_scores(text_model, split, recipe, effort, processes)
 
-    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+    def evaluate(self, request: Evaluation) -> dict[str, Any]:
         """Answer the tasks of ``sublayer evaluate``."""
-        return evaluate_tasks(asked)
+        return evaluate_tasks(request)
 
     def render(self, result: Mapping[str, Any]) -> str:
         """Format the scores of tasks for the terminal."""

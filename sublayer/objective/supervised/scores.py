@@ -80,20 +80,20 @@ def task_scores(
     return Scored(scores, items=None)
 
 
-def answer_split(asked: AskedSplit, writing: Writing = SCORED) -> tuple[list[Prediction], float]:
+def answer_split(request: AskedSplit, writing: Writing = SCORED) -> tuple[list[Prediction], float]:
     """Answer all examples of a split, in order; return answers and mean loss."""
-    spec, parts = asked.spec, asked.split.parts
+    spec, parts = request.spec, request.split.parts
     if spec.format != "text":
         is_span = spec.format == "pair" and parts[0].task.kind == "span"
-        answers, losses = asked.answer_questions() if is_span else asked.answer_examples()
+        answers, losses = request.answer_questions() if is_span else request.answer_examples()
         if is_span and spec.threshold is not None:
             answers = with_threshold(answers, spec.threshold)
         return answers, math.fsum(losses) / len(losses)
     written: list[Prediction] = []
     nats, n_tokens = 0.0, 0
     for part in parts:
-        nats_of_part, n_of_part, begun = text_loss(asked, part, looks=writing.is_scored)
-        written += write_part(asked, part, writing, begun)
+        nats_of_part, n_of_part, begun = text_loss(request, part, looks=writing.is_scored)
+        written += write_part(request, part, writing, begun)
         nats += nats_of_part
         n_tokens += n_of_part
     return written, nats / n_tokens if n_tokens else math.nan
@@ -350,8 +350,8 @@ def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
         digest.add(np.unique(part.encoded.numbers))
         columns = {}
         for name, influences in report.score.influences.items():
-            known = np.where(np.isfinite(influences), influences, 0.0)
-            columns[name or SCORE] = known / len(known)
+            finite = np.where(np.isfinite(influences), influences, 0.0)
+            columns[name or SCORE] = finite / len(finite)
         tables[report.name] = ItemTable(
             unit=f"{report.task.title}: an example, or those of one group",
             digest=digest.hexdigest(),

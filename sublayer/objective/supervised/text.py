@@ -248,7 +248,7 @@ _AT_A_TIME = 128
 
 
 def write_part(
-    asked: AskedSplit,
+    request: AskedSplit,
     part: TaskPart,
     writing: Writing = GREEDILY,
     begun: Mapping[int, Ints] = MappingProxyType({}),
@@ -259,24 +259,24 @@ def write_part(
     rank, are always written.
     """
     targets = [wording_of(part.task).text_targets(example) for example in part.examples]
-    if asked.spec.answer == "rank" and all(targets):
-        return _ranked(asked, part, targets)
-    with evaluating(asked.model), torch.inference_mode():
-        return _written(asked, part, writing, begun)
+    if request.spec.answer == "rank" and all(targets):
+        return _ranked(request, part, targets)
+    with evaluating(request.model), torch.inference_mode():
+        return _written(request, part, writing, begun)
 
 
 def text_loss(
-    asked: AskedSplit, part: TaskPart, *, looks: bool = False
+    request: AskedSplit, part: TaskPart, *, looks: bool = False
 ) -> tuple[float, int, Mapping[int, Ints]]:
     """Compute the nats and the number of tokens of all known targets of a part, ends included.
 
     ``looks`` also finds prefixes of greedy answers, unless computed below the weights' precision:
     by the example's number, up to the first token that is not the target's, ends included.
     """
-    model, rule = asked.model, asked.rule
+    model, rule = request.model, request.rule
     places = np.flatnonzero(part.encoded.row_texts == 2)
-    known = part.encoded.select(places)
-    if not len(known):
+    labelled = part.encoded.select(places)
+    if not len(labelled):
         return 0.0, 0, {}
     looks = looks and not torch.is_autocast_enabled(model.embedding.weight.device.type)
 
@@ -288,15 +288,15 @@ def text_loss(
         owners = [int(places[batch.numbers[owner]]) for owner in batch.owners.tolist()]
         return nats, int((batch.targets >= 0).sum()), dict(zip(owners, beginnings, strict=False))
 
-    rows = replace(asked, progress=silent).each_batch(known, work)
+    rows = replace(request, progress=silent).each_batch(labelled, work)
     begun = {number: ids for _, _, by_number in rows for number, ids in by_number.items()}
     return math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun
 
 
 def _written(
-    asked: AskedSplit, part: TaskPart, writing: Writing, begun: Mapping[int, Ints]
+    request: AskedSplit, part: TaskPart, writing: Writing, begun: Mapping[int, Ints]
 ) -> list[Prediction]:
-    model, rule, tokenizer = asked.model, asked.rule, asked.split.tokenizer
+    model, rule, tokenizer = request.model, request.rule, request.split.tokenizer
     wording, most = wording_of(part.task), max(1, rule.target_length - 1)
 
     @cache
@@ -335,7 +335,7 @@ def _written(
             results = write_answers(model, inputs, rule, writing.of_batch(index), goes_on)
             return {numbers[row]: ids for row, ids in results}
 
-    for written in compute_each(work, len(groups), asked.processes, asked.progress):
+    for written in compute_each(work, len(groups), request.processes, request.progress):
         answers |= written
     return [
         wording.read_answer(example, text_of(tuple(answers[number].tolist())))
@@ -344,11 +344,11 @@ def _written(
 
 
 def _ranked(
-    asked: AskedSplit, part: TaskPart, targets: Sequence[Sequence[str]]
+    request: AskedSplit, part: TaskPart, targets: Sequence[Sequence[str]]
 ) -> list[Prediction]:
-    model = asked.model
+    model = request.model
     texts = sorted({text for options in targets for text in options})
-    encoded_texts = asked.split.tokenizer.encode_many([text.encode() for text in texts])
+    encoded_texts = request.split.tokenizer.encode_many([text.encode() for text in texts])
     ids = {text: row.astype(np.int64) for text, row in zip(texts, encoded_texts, strict=True)}
     # A row for every target of each example.
     texts_ids: list[Ints] = []
@@ -375,7 +375,7 @@ def _ranked(
         return list(zip([batch.numbers[n] for n in batch.owners.tolist()], nats, strict=True))
 
     scores: list[list[float]] = [[] for _ in targets]
-    for row in asked.each_batch(encoded, work):
+    for row in request.each_batch(encoded, work):
         for number, nats in row:
             scores[number].append(-nats)
     predictions = []

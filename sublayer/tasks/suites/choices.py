@@ -63,8 +63,8 @@ class StoryCloze(Published):
 
     def add(self, row: Record, result: ReadSplit) -> None:
         """Add a story, by the names of columns, or else by their order."""
-        known = (names for names in _NAMES if set(names[:-1]) <= row.values.keys())
-        names = next(known, tuple(row.values))
+        headers = (names for names in _NAMES if set(names[:-1]) <= row.values.keys())
+        names = next(headers, tuple(row.values))
         if len(names) not in (_N_COLUMNS, _N_UNLABELLED):
             raise DataError(
                 f"{row.path} has {len(names)} columns, {named(names)}: {self.task.title} has an "

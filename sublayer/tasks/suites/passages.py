@@ -386,10 +386,10 @@ class Race(Published):
 
         Departure: the publisher takes no file; the format is ours.
         """
-        letters = {row.id: _LETTERS[int(given.label or 0)] for row, given in answered}
+        letters = {row.id: _LETTERS[int(prediction.label or 0)] for row, prediction in answered}
         table = io.StringIO()
         csv.writer(table, lineterminator="\n").writerows([("id", "answer"), *letters.items()])
-        if n_outside := sum(given.label is None for _, given in answered):
+        if n_outside := sum(prediction.label is None for _, prediction in answered):
             notes.append(
                 f"{self.task.title} ({file.split}): {count(n_outside, 'question')} answered with "
                 "none of the options; A is written"
