@@ -177,13 +177,14 @@ def _saving() -> Work:
     state = version.LoopState()
     folder = Path(tempfile.mkdtemp())
     snapshots = version.Snapshots(folder, session.train_step, lambda folder: None)
+    saving = getattr(snapshots, "saving", snapshots)  # a class apart in earlier versions
 
     def run(count: int) -> None:
         for _ in range(count):
             shutil.rmtree(folder, ignore_errors=True)
             state.step += 1
-            snapshots.saving.save(state)
-            snapshots.saving.wait()
+            saving.save(state)
+            saving.wait()
 
     return run
 
