@@ -583,7 +583,7 @@ def _encode_here(
     tokenizer: Tokenizer, unit: TextUnit, path: Path, pieces: Iterable[Piece]
 ) -> Callable[[], object]:
     """Encode pieces into a file at once; return a function that waits for nothing."""
-    with replacing(path) as file:
+    with replacing(path, is_durable=False) as file:  # checked before it is used again
         encoder = ShardEncoder(file, tokenizer, unit)
         encoder.add_all(pieces)
         encoder.close()

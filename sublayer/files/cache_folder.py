@@ -43,17 +43,18 @@ def cache_folder(cache: Path | None = None) -> Path:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, is_durable: bool = True) -> Iterator[BinaryIO]:
     """Write a file atomically, even if several processes write it.
 
-    The folder is created, and temporary files of dead processes in it are removed.
+    The folder is created, and temporary files of dead processes in it are removed. A file that is
+    checked whenever it is read need not be durable, see ``new_file``.
 
     Raises DataError, leaving nothing behind, where the folder cannot be written or is full.
     """
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path.parent)
-        with new_file(path) as file:
+        with new_file(path, is_durable=is_durable) as file:
             yield file
 
 

@@ -171,20 +171,23 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
+def new_file(path: Path, *, is_durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces ``path`` once it is on disk, or leaves no trace.
 
     The temporary file is created exclusively, and thus follows no link; a link at ``path`` is
-    replaced itself. Raises OSError.
+    replaced itself. Unless ``is_durable``, a crash of the machine may leave a damaged file. Raises
+    OSError.
     """
     with _replacing(path) as partial:
         try:
             with partial.open("xb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                if is_durable:
+                    os.fsync(file.fileno())
             os.replace(partial, path)
-            sync(path.parent)
+            if is_durable:
+                sync(path.parent)
         finally:
             with suppress(OSError):
                 partial.unlink()
