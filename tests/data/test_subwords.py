@@ -377,6 +377,13 @@ PATTERNS.add_tokens(["a b"])
 PATTERNED = SubwordTokenizer(PATTERNS)
 
 
+@given(st.binary(max_size=200))
+def test_any_bytes_round_trip_and_count(text):
+    ids = TRAINED.encode(text)
+    assert TRAINED.decode(ids) == text
+    assert TRAINED.token_bytes[ids].sum() == len(text)
+
+
 @examples(250)
 @given(ODD)
 def test_ids_are_the_librarys_in_batches_too_and_by_another_pattern(text):
