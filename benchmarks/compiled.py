@@ -90,7 +90,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def lines(case: Mapping[str, Any]) -> list[str]:
-    """Write how ours, as it is, compares with the compiled peers, and what was not compiled."""
+    """Write our uncompiled speed over that of compiled peers, and the setups not compiled."""
     over, aim = case["speed_over_fastest_compiled_peer"], "aim 1.15 without dropout"
     said = [] if over is None else [f"{over:.2f} times the fastest compiled peer ({aim})."]
     said += [f"Not compiled: {name}: {reason}." for name, reason in case["not_compiled"].items()]

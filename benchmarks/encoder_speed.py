@@ -85,7 +85,7 @@ def _candidates(size: str, family: Family, dropout: float) -> list[EncoderSetup]
 
 
 def _compilable(setups: Sequence[EncoderSetup]) -> list[EncoderSetup]:
-    """Leave ours out of what is compiled: compiled code holds for one set of lengths in a batch."""
+    """Leave ours uncompiled: compiled code holds for one set of lengths in a batch."""
     return [each for each in setups if each.contestant != OURS or not each.is_compiled_on_cpu]
 
 

@@ -1,7 +1,6 @@
 """Interleaved timing: every round, every setup takes its steps in turn, in a shuffled order.
 
-What is compiled is compiled in the first look; a turn in which a shape is compiled anew is taken
-again.
+Setups are compiled in the first look; a turn in which another shape is compiled is repeated.
 """
 
 import random
@@ -73,7 +72,7 @@ class Rounds:
     timings: list[Timing]
     product_flops_per_s: list[float]
     not_compiled: Mapping[str, str]
-    """Why compiled setups took no part, by their names."""
+    """Reasons why setups were not compiled, by name."""
 
 
 def run_rounds(
