@@ -119,23 +119,27 @@ class ReadSplit:
 
     def described(self) -> list[str]:
         """Describe rows left out, repaired and kept, with the place of the first."""
-        notes = [*self.notes]
-        for counted, what in (
-            (self.skipped, "left out"),
-            (self.repaired, "repaired"),
-            (self.kept, "kept unchanged"),
-        ):
-            for reason, n in counted.items():
-                where = self.firsts[reason]
-                for path in self.paths:
-                    # The file's name without its folder, before the line number.
-                    within = where.removeprefix(str(path))
-                    if within.startswith(":"):
-                        where = path.name + within
-                        break
-                first = f" ({where})" if n == 1 else f", first {where}"
-                notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
-        return notes
+        others = self._describe(self.repaired, "repaired")
+        others += self._describe(self.kept, "kept unchanged")
+        return [*self.notes, *self.left_out(), *others]
+
+    def left_out(self) -> list[str]:
+        """Describe the rows left out, a line for each reason."""
+        return self._describe(self.skipped, "left out")
+
+    def _describe(self, counted: Mapping[str, int], what: str) -> list[str]:
+        lines = []
+        for reason, n in counted.items():
+            where = self.firsts[reason]
+            for path in self.paths:
+                # The file's name without its folder, before the line number.
+                within = where.removeprefix(str(path))
+                if within.startswith(":"):
+                    where = path.name + within
+                    break
+            first = f" ({where})" if n == 1 else f", first {where}"
+            lines.append(f"{count(n, 'row')} {what}: {reason}{first}")
+        return lines
 
     def kept_answers(
         self, placed: "Sequence[PlacedAnswer]", where: str

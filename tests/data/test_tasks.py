@@ -403,8 +403,11 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
 
 @pytest.mark.parametrize("train, dev, message", [
     (["fine\t1"], ["good\t1"], "is held out for selection"),
-    (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left"),
-    (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label"),
+    (["fine\t-1", "x", "bad\t-1"], ["good\t1"],
+     r"no row of SST-2, train, is left .* rows: 2 rows left out: no label .*, first train.tsv:2;"
+     r" 1 row left out: fewer than 2 fields \(train.tsv:3\)$"),
+    (["fine\t1", "bad\t0"], ["good\t-1", "so\t-1"],
+     r"no row of SST-2, dev, has a label .*: 2 rows left out: no label .* first dev.tsv:2$"),
     (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "label positive"),
 ])  # fmt: skip
 def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train, dev, message):

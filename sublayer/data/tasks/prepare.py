@@ -106,14 +106,20 @@ class TaskFiles:
             notes = [*notes, f"{', '.join(others)}: not read, since {paths} is"]
         return notes
 
+    def left_out(self, split: str) -> list[str]:
+        """Describe the omitted rows of a split, a line for each reason."""
+        _, header = self._summary(split)
+        lines: list[str] = header["left_out"]
+        return lines
+
     def _summary(self, split: str) -> Kept:
         def compute() -> Kept:
             read = self.read(split)
             usable = np.array([example.is_labelled for example in read.examples], dtype=np.uint8)
-            return {"usable": usable}, {"notes": read.described()}
+            return {"usable": usable}, {"notes": read.described(), "left_out": read.left_out()}
 
         names = [path.name for path in self.paths[split]]
-        key = content_key("read, with places, fields", [names, self.identity(split)])
+        key = content_key("read, with places, fields, left out", [names, self.identity(split)])
         return self.kept(key, compute)
 
     def identity(self, split: str) -> list[Any]:
@@ -352,7 +358,7 @@ class TaskDivision:
 
     def _reasons(self, split: str) -> str:
         """Describe the omitted rows of a split, after a colon; empty if there are none."""
-        reasons = "; ".join(note for note in self._files.notes(split) if " left out: " in note)
+        reasons = "; ".join(self._files.left_out(split))
         return f": {reasons}" if reasons else ""
 
     def _examples(self, chosen: Bools) -> list[Example]:
