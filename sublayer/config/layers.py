@@ -66,7 +66,10 @@ class Setting:
     value: Any
     origin: str
     restores: bool = False
-    """Whether the value restores a default that an earlier layer had changed."""
+    """Whether the value restores a default that an earlier layer had changed.
+
+    It restores nothing where another field of its layer drops the earlier value.
+    """
 
 
 EXCLUSIVE: tuple[tuple[str, ...], ...] = (
@@ -120,9 +123,9 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
         dropped: set[str] = set()  # fields, set or not
         for group in EXCLUSIVE:
             if not layer.values.keys().isdisjoint(group):
-                dropped.update(group)
+                dropped.update(name for name in group if name not in layer.values)
         for key, value in layer.values.items():
-            dropped.update(REPLACES.get(key, ()))
+            dropped.update(name for name in REPLACES.get(key, ()) if name != key)
             # A tokenizer that is not trained has a fixed size.
             if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
                 dropped.add("data.vocab_size")
@@ -138,10 +141,9 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
                 )
                 if earlier.startswith(f"{table}.") and earlier != key and not is_same:
                     dropped.add(earlier)
-        before = settings
-        settings = {key: setting for key, setting in before.items() if key not in dropped}
+        settings = {key: setting for key, setting in settings.items() if key not in dropped}
         for key, value in layer.values.items():
-            replaced = before.get(key)
+            replaced = settings.get(key)
             was_changed = replaced is not None and (replaced.restores or replaced.value != value)
             is_default = value in [field.default for field in declarations(key).values()]
             settings[key] = Setting(value, layer.origin, restores=is_default and was_changed)

@@ -297,6 +297,13 @@ def test_a_layer_restores_a_default_that_an_earlier_one_changed():
     assert found == [True, True, False, False]
 
 
+@pytest.mark.parametrize("given", ["bytes", "bpe"])
+def test_a_tokenizer_beside_a_start_is_refused_whatever_the_recipe_sets(given):
+    for recipe in ("gpt", "gpt1-small"):
+        with pytest.raises(ConfigError, match=f"^data.tokenizer = {given!r} has no effect"):
+            load_recipe(recipe, {"init.run": "runs/a", "data.tokenizer": given})
+
+
 CHOICES = {
     "model.block": [["attention", "ffn"], ["ffn"], ["attention"], ["ffn:relu", "attention"]],
     "model.d_embed": [32, 64], "model.embedding_projection": ["sum"],
