@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _NO_FILE = "it is a pipe or a device: write its content to a file"
 _FOLDER = "it is a folder: name a file"
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)//?(.+)")
 _ABANDONED_S = 24 * 3600.0
 LOCK = ".sublayer-lock"
 _WAITING_S = 0.1
@@ -121,6 +122,21 @@ class RegularFile(FileIO):
 def describe_absence(path: str | Path) -> str:
     """Describe a path that is missing, or a pipe or device."""
     return f"{path} {'is a pipe or a device' if Path(path).exists() else 'is not there'}"
+
+
+def describe_url(path: str | Path) -> str:
+    """Word the refusal of a URL in place of a path; empty if it is none.
+
+    A ``Path`` has lost one of its slashes.
+    """
+    found = _URL.fullmatch(str(path))
+    if found is None:
+        return ""
+    url = "//".join(found.groups())
+    return (
+        f"{url} is a URL, but only local files and folders are read: download it, as in "
+        f"`curl -LO {url}`, and name the file"
+    )
 
 
 def open_file(path: Path) -> BufferedReader:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.storage import describe_absence
+from sublayer.files.storage import describe_absence, describe_url
 from sublayer.judging.layout import (
     KNOWN,
     RunName,
@@ -59,6 +59,8 @@ def read_paths(paths: Sequence[Path], options: JudgingOptions) -> SourceRecords:
     tables: list[RunTable] = []
     for path in paths:
         if not path.exists():
+            if url := describe_url(path):
+                raise ConfigError(f"{url}; from a page of W&B, export a chart as CSV")
             raise ConfigError(f"{describe_absence(path)}: name a table or a folder of runs")
         if path.is_dir() or path.name.startswith("samples_"):
             # Slower to import than the code that tables need.

@@ -117,7 +117,7 @@ REFUSED = {
             scores/base.csv; scores/new.csv --html no/page.html; scores/new.csv --task arc; \
             scores/new.csv --ledger glue; scores/new.csv --ledger book.txt; \
             scores/new.csv --document seed; scores/new.csv --item seed --seed seed; \
-            bad/percent.csv; bad/accuracy.csv
+            bad/percent.csv; bad/accuracy.csv; https://example.org/new.csv
         """,
     "refused-tasks": """
         tasks: missing; coal; sst3; glue --show; cola --show --data glue; sst2 --row 1; \

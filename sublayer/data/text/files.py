@@ -28,7 +28,7 @@ from sublayer.files.lines import (
     unpack,
     wide_encoding,
 )
-from sublayer.files.storage import as_typed, describe_absence, expanded
+from sublayer.files.storage import as_typed, describe_absence, describe_url, expanded
 from sublayer.numbers import count
 from sublayer.tasks.records import WEB_PAGE, read_records
 
@@ -39,7 +39,6 @@ RawDocument = tuple[int, Text]
 Row = TypeVar("Row")
 
 PARQUET = ".parquet"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _SMALL_BYTES = 4 << 20
 """Unpacked size up to which a compressed file is unpacked in memory each time."""
@@ -168,11 +167,8 @@ def check_there(entry: str) -> None:
     path = expanded(entry)
     if path.exists() or glob.has_magic(entry):
         return
-    if _URL.match(entry):
-        raise DataError(
-            f"{entry} is a URL, but only files are read: download it, as in `curl "
-            f"-LO {entry}`, and name the file"
-        )
+    if url := describe_url(entry):
+        raise DataError(url)
     here = "" if path.is_absolute() else f", in {Path.cwd()}"
     hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
     remedy = ": name another file or folder" + hub * bool(_HUB_NAME.fullmatch(entry))
