@@ -167,6 +167,29 @@ def within(tests: list[str], seconds: dict[str, float], limit_s: float) -> list[
     return tests[:kept]
 
 
+def collect(tree: Path) -> set[str]:
+    """Return the ids of all tests of a tree; raise SystemExit where a file has an error."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
+    ended = subprocess.run(
+        command, cwd=tree, env=environment(tree), capture_output=True, text=True, check=False
+    )
+    if ended.returncode != 0:
+        raise SystemExit(f"tests cannot be collected: {ended.stdout.strip()[-1000:]}")
+    return {line for line in ended.stdout.splitlines() if "::" in line}
+
+
+def keep_tests(
+    known: dict[str, dict], existing: set[str]
+) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """Return the seconds of recorded tests, and those that reach each fault, without stale ones."""
+    seconds = {test: taken for test, taken in known["seconds"].items() if test in existing}
+    reached = {
+        number: [test for test in tests if test in existing]
+        for number, tests in known["reached"].items()
+    }
+    return seconds, reached
+
+
 def run_tests(tree: Path, tests: list[str], work: Path) -> tuple[int, str]:
     """Run tests in order until one fails; return pytest's exit code and the test that failed."""
     (work / "arguments").write_text("\n".join(tests))
@@ -194,8 +217,11 @@ def hunt(
     """
     results = HERE / f"{name}.jsonl"
     known = json.loads(lzma.decompress(recorded(name).read_bytes()))
-    seconds = known["seconds"]
     mine = work / f"{name}-{part}"
+    copy_commit(commit, mine)
+    seconds, reached = keep_tests(known, collect(mine))
+    n_recorded = len(known["seconds"])
+    print(f"{n_recorded - len(seconds)} of {n_recorded} recorded tests no longer exist: left out")
     for fault in read_faults():
         done = results.read_text().splitlines() if results.exists() else []
         if fault.number in {json.loads(line)["fault"] for line in done}:
@@ -205,7 +231,7 @@ def hunt(
         copy_commit(commit, mine)
         began = time.monotonic()
         row: dict[str, object] = {"fault": fault.number, "found": False, "by": ""}
-        tests = known["reached"].get(str(fault.number), [])
+        tests = reached.get(str(fault.number), [])
         try:
             place = draw.locate(fault, mine)
             path = draw.apply(fault, mine)
