@@ -21,8 +21,7 @@ from sublayer.numbers import count
 from sublayer.objective.base import family_of
 from sublayer.reporting.files import results_to_json
 from sublayer.reporting.listing import comparison_row
-from sublayer.runs.finetuning import SCORES
-from sublayer.runs.folder import INPUTS, RunFolder
+from sublayer.runs.folder import INPUTS, SCORES, RunFolder
 from sublayer.runs.resume import read_began
 from sublayer.runs.run import code_sha256
 from sublayer.study.arms import NO_TRIAL, PRETRAINING, planned_trials

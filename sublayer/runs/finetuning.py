@@ -31,6 +31,7 @@ from sublayer.objective.supervised.scores import (
     task_items,
     trained_examples,
 )
+from sublayer.runs.folder import SCORES
 from sublayer.runs.resume import trained_tokenizer
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
@@ -51,8 +52,6 @@ from sublayer.training.log import METRICS, Progress, read_metrics
 from sublayer.training.warm_start import StartModel
 from sublayer.training.world import join_world
 
-SCORES = "scores.json"
-"""File of a fine-tuned run's scores on the development set, in its folder."""
 _LAST_SHARE = 0.1
 """Share of a run's steps that its last loss averages."""
 

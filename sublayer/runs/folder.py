@@ -48,6 +48,8 @@ from sublayer.system.terminal import note
 from sublayer.values import show
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"
+SCORES = "scores.json"
+"""File of a fine-tuned run's scores on the development set, in its folder."""
 ENSEMBLE = "ensemble.json"
 """Runs of an ensemble, in its folder, as relative paths."""
 _CHECKPOINTS = "checkpoints"

@@ -25,8 +25,8 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.evaluation.items import ITEMS, Items, ItemTable, read_items, write_items
 from sublayer.files.arrays import dump_arrays, dump_npz
-from sublayer.runs.finetuning import SCORES, finetune_seeds
-from sublayer.runs.folder import RunFolder, check_start, default_folder
+from sublayer.runs.finetuning import finetune_seeds
+from sublayer.runs.folder import SCORES, RunFolder, check_start, default_folder
 from sublayer.runs.run import describe_small_test, text_rows, train_run
 from sublayer.runs.texts import own_split
 from sublayer.training.log import METRICS, SilentProgress, read_metrics

@@ -32,8 +32,8 @@ from sublayer.objective.supervised.scores import (
     task_items,
     trained_examples,
 )
-from sublayer.runs.finetuning import SCORES, finetune_seed
-from sublayer.runs.folder import ENSEMBLE
+from sublayer.runs.finetuning import finetune_seed
+from sublayer.runs.folder import ENSEMBLE, SCORES
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.study.inspection import inspect_run, read_layers
