@@ -123,10 +123,26 @@ NAMELESS = """
     """
 
 
-def test_names_of_nothing_are_refused_before_pytorch_is_loaded(tmp_path):
-    for name in ("new.csv", "new.txt"):
-        (tmp_path / name).write_text("text\na\n")
-    lines = [words.split() for words in NAMELESS.replace("\n", ";").split(";") if words.strip()]
+TAKEN = """
+    train gpt --out notes; train gpt --out run
+    finetune gpt new.csv --text text --label label --out run
+    finetune gpt new.csv --text text --label label --seeds 2 --out seeds
+    """
+
+
+@pytest.mark.parametrize("mistakes", [NAMELESS, TAKEN], ids=["names of nothing", "taken folders"])
+def test_mistaken_names_are_refused_in_one_line_before_pytorch_is_loaded(mistakes, tmp_path):
+    (tmp_path / "new.csv").write_text("text,label\na,b\n")
+    (tmp_path / "new.txt").write_text("text\na\n")
+    for name in (
+        "notes/a.txt",
+        "run/recipe.toml",
+        "seeds/seed-0/scores.json",
+        "seeds/seed-1/recipe.toml",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    lines = [words.split() for words in mistakes.replace("\n", ";").split(";") if words.strip()]
     program = f"import os, sys; os.chdir({str(tmp_path)!r}); from sublayer.cli.main import main\n"
     program += f"codes = [main(words) for words in {lines}]\n"
     program += "print(set(codes), 'torch' in sys.modules)"

@@ -20,6 +20,7 @@ from sublayer.files.lines import suffix_of
 from sublayer.files.storage import as_typed, expanded
 from sublayer.numbers import count
 from sublayer.options import Argument, Option, PathText, checked
+from sublayer.runs.folder import check_new, chosen_folder
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import note, stage
 from sublayer.tasks.own_table import SUFFIXES, columns_of, find_table, table_of
@@ -210,6 +211,10 @@ def finetune(
         finetuning = loading(names, folder)
     else:
         finetuning = loading((), table, columns=_columns(table, names, columns, folder))
+    loaded = finetuning.loaded
+    path = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
+    if not resume:
+        check_new(path, seeds)
     if is_first_launched():
         of_preset, figures = finetuning.preset, finetuning.figures()
         note(f"preset {of_preset.name}: {of_preset.title}")
@@ -220,12 +225,9 @@ def finetune(
             note(f"  not set: {line}")
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
-        from sublayer.runs.folder import chosen_folder
         from sublayer.training.world import leave_world
 
-    loaded = finetuning.loaded
     try:
-        path = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
         results = finetune_seeds(loaded, path, seeds, resume=resume, device=device)
     finally:
         leave_world()

@@ -303,17 +303,19 @@ def train(
     """
     from sublayer.config.load import absolute_paths, load_recipe
     from sublayer.data.corpora import check_texts
+    from sublayer.runs.folder import RunFolder, check_new, chosen_folder
 
     loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
     if not resume:
         check_texts(absolute_paths(loaded.recipe).data)
+    folder = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
+    if not resume:
+        check_new(folder)
     with stage("starting PyTorch"):
-        from sublayer.runs.folder import RunFolder, chosen_folder
         from sublayer.runs.run import train_run
         from sublayer.training.world import leave_world
 
     try:
-        folder = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
         before = RunFolder(folder).record() if resume else None
         record = train_run(loaded, folder, resume=resume, device=device)
     finally:

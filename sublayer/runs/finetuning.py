@@ -31,7 +31,7 @@ from sublayer.objective.supervised.scores import (
     task_items,
     trained_examples,
 )
-from sublayer.runs.folder import SCORES
+from sublayer.runs.folder import SCORES, seed_folders
 from sublayer.runs.resume import trained_tokenizer
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
@@ -182,7 +182,7 @@ def finetune_seeds(
     The held-out examples are the same for all. Raises as ``train_run`` does.
     """
     recipe = loaded.recipe
-    folders = [folder] if n_seeds is None else [folder / f"seed-{n}" for n in range(n_seeds)]
+    folders = seed_folders(folder, n_seeds)
     tokenizer = trained_tokenizer(folders[0], recipe)
     data = prepare_data(recipe, StartModel(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))

@@ -38,6 +38,7 @@ from sublayer.files.checkpoints import (
 from sublayer.files.storage import (
     check_name,
     held,
+    is_held,
     new_folder,
     temporary_path,
     write_file,
@@ -112,6 +113,25 @@ def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
         earlier = _numbered(name, "-")  # by versions up to 0.1
         taken += takewhile(lambda folder: os.path.lexists(folder / RECIPE), earlier)
     return taken[-1] if taken else next(folders_named(name))
+
+
+def seed_folders(folder: Path, n_seeds: int | None) -> list[Path]:
+    """Return the folders of a fine-tuning's runs: its own, or one for each seed below it."""
+    return [folder] if n_seeds is None else [folder / f"seed-{seed}" for seed in range(n_seeds)]
+
+
+def check_new(folder: Path, n_seeds: int | None = None) -> None:
+    """Raise ConfigError if new runs would find a folder taken; PyTorch is not needed.
+
+    A seed with scores has ended, and is not trained again. Several processes check together, once
+    they have met; a folder that another process trains in is refused when it is locked.
+    """
+    if n_launched() > 1:
+        return
+    for run in seed_folders(folder, n_seeds):
+        has_ended = n_seeds is not None and (run / SCORES).is_file()
+        if not has_ended and not is_held(run):
+            RunFolder(run).check_free()
 
 
 class RunFolder:
