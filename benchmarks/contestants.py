@@ -3,7 +3,8 @@
 The same terms: sizes, tied embeddings, learned positions, dropout places (embedding, attention
 weights, the output of every sub-layer), loss over all positions, clipping at norm 1, fused AdamW,
 threads. For ``char-t12``: ReLU, dropout of attention weights and hidden units, SGD with momentum
-and no clipping; positions in every layer and the losses of all layers are ours alone.
+and no clipping; positions in every layer and the losses of all layers are ours alone. For
+``modern``: rotary positions, RMSNorm, SwiGLU and no biases, dropout of attention weights alone.
 """
 
 import itertools
@@ -18,7 +19,8 @@ from products import precisions
 from torch import Tensor, nn
 
 from sublayer.config.load import LoadedRecipe, load_recipe
-from sublayer.config.recipe import ResolvedRecipe
+from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
+from sublayer.config.resolve import resolve_model
 from sublayer.model.estimates import Precision
 from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.training.step import TrainStep
@@ -47,7 +49,7 @@ class Size:
     sequences: int
     vocab_size: int
     tokenizer: Literal["bpe", "bytes"] = "bpe"
-    recipe: Literal["gpt", "char-t12", "gpt1-small"] = "gpt"
+    recipe: Literal["gpt", "modern", "char-t12", "gpt1-small"] = "gpt"
 
     @property
     def is_character_model(self) -> bool:
@@ -77,6 +79,16 @@ SIZES = {
     ),
     "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
+    # Its d_ff is that of the recipe as shipped, at d 192.
+    "modern": Size(
+        d_model=256,
+        n_layers=6,
+        n_heads=4,
+        context=256,
+        sequences=16,
+        vocab_size=512,
+        recipe="modern",
+    ),
     "char-t12": Size(
         512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"
     ),
@@ -142,9 +154,7 @@ class Setup:
 
 def contestants(size: str) -> list[str]:
     """List who takes part in a case: of characters, those with its dropout and activation."""
-    if SIZES[size].recipe == "gpt1-small":
-        return [OURS, OPENAI_GPT]
-    return [OURS, X_TRANSFORMERS] if SIZES[size].is_character_model else list(VARIANTS)
+    return [OURS, *PEERS_OF[SIZES[size].recipe]]
 
 
 def setups(contestant: str, size: str, dropout: float, device: str) -> list[Setup]:
@@ -162,13 +172,17 @@ def build_step(setup: Setup) -> Step:
     """Build a contestant's model, optimizer and data, and give what takes one optimizer step."""
     if setup.contestant == OURS:
         return our_step(setup)
+    return PeerStep(build_peer(setup), setup)
+
+
+def build_peer(setup: Setup) -> nn.Module:
+    """Build a peer's model, from tokens to logits."""
     torch.manual_seed(0)
-    model = _PEERS[setup.contestant](SIZES[setup.size], setup.dropout, setup.variant)
-    return PeerStep(model, setup)
+    return _PEERS[setup.contestant](SIZES[setup.size], setup.dropout, setup.variant)
 
 
 def our_recipe(setup: Setup) -> LoadedRecipe:
-    """Give the recipe that this project runs: ``gpt`` at the size of the case, or ``char-t12``."""
+    """Give the recipe that this project runs, ``gpt`` and ``modern`` at the size of the case."""
     size = SIZES[setup.size]
     run = {
         "train.steps": 10_000,
@@ -190,12 +204,9 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
         "data.vocab_size" if size.tokenizer == "bpe" else "model.vocab_size": size.vocab_size
     }
     return load_recipe(
-        "gpt",
+        size.recipe,
         {
-            "model.d_model": size.d_model,
-            "model.n_layers": size.n_layers,
-            "model.n_heads": size.n_heads,
-            "model.dropout": setup.dropout,
+            **_shape(size, setup.dropout),
             "data.tokenizer": size.tokenizer,
             "data.context": size.context,
             "optimizer.lr": LEARNING_RATE,
@@ -203,6 +214,24 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
             **vocabulary,
         },
     )
+
+
+def _shape(size: Size, dropout: float) -> dict[str, Any]:
+    """Give the settings of ``[model]`` of a case of ``gpt`` or ``modern``."""
+    # The peer of ``modern`` has no other dropout.
+    dropped = "model.dropout_attention" if size.recipe == "modern" else "model.dropout"
+    return {
+        "model.d_model": size.d_model,
+        "model.n_layers": size.n_layers,
+        "model.n_heads": size.n_heads,
+        dropped: dropout,
+    }
+
+
+def our_model(size: Size, dropout: float) -> ResolvedModel:
+    """Resolve the model that this project trains in a case of ``gpt`` or ``modern``."""
+    model = load_recipe(size.recipe, _shape(size, dropout)).recipe.model
+    return resolve_model(model, vocab_size=size.vocab_size, context=size.context)
 
 
 def resolved_recipe(setup: Setup) -> ResolvedRecipe:
@@ -309,6 +338,29 @@ def _gpt2(size: Size, dropout: float, variant: str) -> nn.Module:
     return GPT2LMHeadModel(config)
 
 
+def _llama(size: Size, dropout: float, variant: str) -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    ours = our_model(size, dropout)
+    config = LlamaConfig(
+        vocab_size=size.vocab_size,
+        hidden_size=size.d_model,
+        intermediate_size=ours.d_ff,
+        num_hidden_layers=size.n_layers,
+        num_attention_heads=size.n_heads,
+        max_position_embeddings=size.context,
+        rms_norm_eps=ours.norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": ours.rotary_base},
+        tie_word_embeddings=ours.tie_embeddings,
+        attention_dropout=dropout,
+        use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    config._attn_implementation = variant
+    return LlamaForCausalLM(config)
+
+
 def _openai_gpt(size: Size, dropout: float, variant: str) -> nn.Module:
     from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
@@ -353,16 +405,26 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
 
 OURS = "sublayer"
 GPT2 = "transformers GPT-2"
+LLAMA = "transformers Llama"
 OPENAI_GPT = "transformers OpenAI-GPT"
 X_TRANSFORMERS = "x-transformers"
 VARIANTS = {
     OURS: ("",),
     GPT2: ("sdpa", "eager"),
+    LLAMA: ("sdpa", "eager"),
     OPENAI_GPT: ("",),
     X_TRANSFORMERS: ("flash", "no flash"),
 }
+PEERS_OF: dict[str, list[str]] = {
+    "gpt": [GPT2, OPENAI_GPT, X_TRANSFORMERS],
+    "modern": [LLAMA],
+    "char-t12": [X_TRANSFORMERS],
+    "gpt1-small": [OPENAI_GPT],
+}
+"""Peers by our recipe."""
 _PEERS: dict[str, Callable[[Size, float, str], nn.Module]] = {
     GPT2: _gpt2,
+    LLAMA: _llama,
     OPENAI_GPT: _openai_gpt,
     X_TRANSFORMERS: _x_transformers,
 }

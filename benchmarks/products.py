@@ -48,7 +48,8 @@ class Products:
             for entry in stack.block:
                 match entry.kind.attends_to:
                     case "nothing":
-                        self._add_feed_forward(config, n_sequences * length)
+                        assert entry.ffn is not None, "all other entries attend"
+                        self._add_feed_forward(config, n_sequences * length, entry.ffn.n_inputs)
                     case "itself":
                         n_keys = length // 2 if stack.is_causal else length
                         self._add_attention(config, n_sequences, length, n_keys)
@@ -71,8 +72,9 @@ class Products:
         for call in self._calls:
             call()
 
-    def _add_feed_forward(self, config: ResolvedModel, n_rows: int) -> None:
-        self._add_map(n_rows, config.d_model, config.d_ff)
+    def _add_feed_forward(self, config: ResolvedModel, n_rows: int, n_inputs: int) -> None:
+        for _ in range(n_inputs):
+            self._add_map(n_rows, config.d_model, config.d_ff)
         self._add_map(n_rows, config.d_ff, config.d_model)
 
     def _add_attention(
