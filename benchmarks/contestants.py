@@ -175,9 +175,9 @@ def build_step(setup: Setup) -> Step:
     return PeerStep(build_peer(setup), setup)
 
 
-def build_peer(setup: Setup) -> nn.Module:
+def build_peer(setup: Setup, *, seed: int = 0) -> nn.Module:
     """Build a peer's model, from tokens to logits."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     return _PEERS[setup.contestant](SIZES[setup.size], setup.dropout, setup.variant)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,6 +75,10 @@ class Worker:
         answer = self._ask("loading", 0)
         return None if answer is None else float(answer)
 
+    def score(self) -> float:
+        """Give the score of the model."""
+        return float(self._ask("score", 0))
+
     def close(self) -> None:
         """End the process."""
         self._process.communicate()
@@ -96,8 +101,11 @@ class Worker:
         return json.loads(line)
 
 
-def serve(step: Step, device: str) -> None:
-    """Answer the parent: seconds and tokens of steps, peak memory, seconds of loading data."""
+def serve(step: Step, device: str, *, score: Callable[[], float] | None = None) -> None:
+    """Answer the parent: seconds and tokens of steps, peak memory, seconds of loading data.
+
+    ``score`` scores the model, where that is asked for.
+    """
     gc.collect()
     # What building freed goes back to the system; else it would hide a part of the peak.
     release_freed_memory()
@@ -124,6 +132,9 @@ def serve(step: Step, device: str) -> None:
                 _say(memory.bytes)
             case "loading":
                 _say(_loading_seconds(step) if isinstance(step, TrainStep) else None)
+            case "score":
+                assert score is not None, "nothing is scored"
+                _say(score())
 
 
 def _say(value: float | list[float] | None) -> None:
