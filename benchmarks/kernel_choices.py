@@ -25,6 +25,7 @@ from sublayer.model.context import Context, Layout
 from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels.attention import attend_blockwise, split_heads
 from sublayer.model.kernels.elementwise import tanh_gelu
+from sublayer.model.kernels.products import linear
 from sublayer.system.machine import processor
 
 TURN_S = 0.02
@@ -92,6 +93,19 @@ def products(shape: tuple[int, int], n_rows: int, n_bytes: int) -> dict[str, Wor
     transposed = [step.transposed(matrix, None) for matrix in matrices]
     packed = [step.packed(matrix, None, n_rows) for matrix in matrices]
     return {**works, "transposed": _in_turn(transposed, x), "packed": _in_turn(packed, x)}
+
+
+def trained_map(n_rows: int, d_in: int, d_out: int) -> dict[str, Work]:
+    """A linear map of many rows, forward and backward: by oneDNN, and as PyTorch has it."""
+    x = torch.randn(n_rows, d_in, requires_grad=True)
+    weight = torch.randn(d_out, d_in, requires_grad=True)
+    bias = torch.randn(d_out, requires_grad=True)
+    grad = torch.randn(n_rows, d_out)
+
+    def work(linear: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Work:
+        return lambda: torch.autograd.grad(linear(x, weight, bias), (x, weight, bias), grad)
+
+    return {"oneDNN": work(linear), "PyTorch": work(F.linear)}
 
 
 def _in_turn(maps: list[step.PackedLinear], x: Tensor) -> Work:
@@ -175,6 +189,11 @@ def main() -> None:
             (f"{rows} rows, {n} x {d}, out of cache", products((n, d), rows, OUT_OF_CACHE))
             for n, d in ((256, 256), (1024, 256), (256, 1024), (2048, 512), (8000, 256))
             for rows in (1, 4, 16, 64)
+        ),
+        *(
+            (f"linear map of {n_rows:,} rows, {d_in} to {d_out}", trained_map(n_rows, d_in, d_out))
+            for n_rows in (16, 128, 1024)
+            for d_in, d_out in ((256, 256), (256, 1024), (1024, 256), (512, 2048), (2048, 512))
         ),
         *(
             (f"attention, heads of {d}, T {n}", attentions(n, d))

@@ -13,6 +13,7 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.stacks import stacks
 from sublayer.model.estimates import Precision, flops_per_token, stack_length
+from sublayer.model.kernels.products import product, product_over_rows
 from sublayer.system.machine import wait_for
 from sublayer.training.speed import bfloat16_gain, own_clocks
 
@@ -98,7 +99,11 @@ class Products:
             self._draw(n_rows, d_out),
             self._draw(d_out, d_in),
         )
-        self._calls += [lambda: x @ weight.t(), lambda: grad @ weight, lambda: grad.t() @ x]
+        self._calls += [
+            lambda: product(x, weight),
+            lambda: product(grad, weight.t()),
+            lambda: product_over_rows(grad, x),
+        ]
         self.flops += 3 * 2 * n_rows * d_in * d_out
 
     def _add_weighting(self, n: int, n_queries: int, n_keys: int, width: int) -> None:

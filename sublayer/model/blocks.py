@@ -21,6 +21,7 @@ from sublayer.model.kernels.elementwise import (
     add_branch,
     dropout,
 )
+from sublayer.model.kernels.products import linear
 from sublayer.model.layers import Linear, StackedLinear, build_activation, build_norm
 from sublayer.model.positions import Positions
 
@@ -93,7 +94,7 @@ class _Attention(nn.Module):
         """Compute the queries alone."""
         weight, bias = self.maps(0, 1)
         by_head = (*x.shape[:-1], self.n_heads, self.d_head)
-        return F.linear(x, weight, bias).view(by_head)
+        return linear(x, weight, bias).view(by_head)
 
     def key_value(
         self, states: Float[Tensor, "B S D"]

@@ -12,6 +12,7 @@ from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import has_head_projection, head_activation
 from sublayer.model.kernels.elementwise import dropout
+from sublayer.model.kernels.products import linear
 from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
 
 HIDDEN = -1e30
@@ -161,7 +162,7 @@ class VocabularyHead(nn.Module):
     ) -> Float[Tensor, "*rows V"]:
         """Compute logits; ``table`` is the embedding matrix, which an untied head ignores."""
         matrix, bias = self.output(table)
-        return F.linear(self.to_embedding(hidden), matrix, bias)
+        return linear(self.to_embedding(hidden), matrix, bias)
 
 
 class Pooler(nn.Module):

@@ -15,6 +15,7 @@ from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import embedding_width, is_factorised
 from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_cpu, swish, tanh_gelu
+from sublayer.model.kernels.products import linear
 
 
 def load_class(implementation: str) -> Any:
@@ -40,7 +41,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_out"]:
         """Map the last axis."""
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 class StackedLinear(nn.Module):
@@ -60,7 +61,7 @@ class StackedLinear(nn.Module):
         """Map the last axis, and concatenate the outputs of the maps."""
         matrix = self.weight.flatten(0, 1)  # [n d_out, d_in]
         bias = None if self.bias is None else self.bias.flatten()
-        return F.linear(x, matrix, bias)
+        return linear(x, matrix, bias)
 
     def part(
         self, start: int, stop: int

@@ -56,6 +56,7 @@ from sublayer.evaluation.items import (
 )
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
+from sublayer.model.kernels.products import product
 from sublayer.model.transformer import Encoder, Transformer, evaluating
 from sublayer.numbers import count
 from sublayer.objective.base import (
@@ -452,7 +453,7 @@ def score_masked(
         targets = batch.predicted_ids
         nats = nats_of_targets(hidden, matrix, bias, targets)
         # Logits have the size of the vocabulary: a few tokens at a time.
-        parts = [F.linear(part, matrix, bias).argmax(-1) for part in torch.split(hidden, _CHUNK)]
+        parts = [product(part, matrix, bias).argmax(-1) for part in torch.split(hidden, _CHUNK)]
         is_correct = (torch.cat(parts) == targets).cpu().numpy()
         # Summed per example: items are examples, not tokens.
         owners, n = np.repeat(order, [len(made[index].positions) for index in order]), len(made)

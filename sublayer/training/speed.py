@@ -17,13 +17,14 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
-from torch.nn.functional import gelu, linear
+from torch.nn.functional import gelu
 
 from sublayer.config.resolve import format_step
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
+from sublayer.model.kernels.products import linear, product
 from sublayer.numbers import count
 from sublayer.system.machine import cores, processor, wait_for
 
@@ -256,7 +257,7 @@ def _product_speed(device: torch.device, dtype: torch.dtype, clocks: Clocks) -> 
 
 
 def _multiply(a: Tensor, b: Tensor) -> None:
-    torch.mm(a, b)
+    product(a, b)
     wait_for(a.device)
 
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sublayer.model.kernels.products import is_by_onednn, product, product_over_rows
 from sublayer.model.kernels.sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
 
 
@@ -136,8 +137,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     grad_bias += counted @ errors
             if narrow is not None:
                 errors = narrow.copy_(errors)
-            grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
-            part = errors.t() @ (rows * is_counted[chunk])
+            grad_hidden[chunk] = product(errors, columns.t()) * is_counted[chunk]
+            part = product_over_rows(errors, rows * is_counted[chunk])
             # The gradient is as large as the matrix, so that a saved pass is noticeable.
             if grad_matrix is None:
                 grad_matrix = part.to(matrix.dtype)
@@ -180,7 +181,7 @@ _Chunk = tuple[slice, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-    """Yield the rows in chunks with their logits; all chunks use the same memory.
+    """Yield the rows in chunks with their logits, in the same memory unless oneDNN allocates it.
 
     A chunk has its indices, its hidden states and the matrix in the dtype of the product, its
     logits, and a buffer for them in the dtype of the product, if the logits have another.
@@ -194,7 +195,8 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
     n_logits = CPU_CHUNK_LOGITS if device == "cpu" else GPU_CHUNK_LOGITS
     n_rows = max(1, n_logits // matrix.shape[0])
     size = min(n_rows, hidden.shape[0]), matrix.shape[0]
-    wide = hidden.new_empty(size, dtype=_wide(dtype))
+    by_onednn = is_by_onednn(hidden, columns)
+    wide = hidden.new_empty((0, 0) if by_onednn else size, dtype=_wide(dtype))
     narrow = None if dtype == wide.dtype else hidden.new_empty(size, dtype=dtype)
     for start in range(0, hidden.shape[0], n_rows):
         where = slice(start, start + n_rows)
@@ -202,11 +204,13 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
         part = slice(0, rows.shape[0])
         logits = wide[part]
         products = None if narrow is None else narrow[part]
-        if products is None:
+        if by_onednn:
+            logits = product(rows, columns, bias)
+        elif products is None:
             torch.mm(rows, columns.t(), out=logits)
         else:
             logits.copy_(torch.mm(rows, columns.t(), out=products))
-        if bias is not None:
+        if bias is not None and not by_onednn:
             logits.add_(bias)
         yield where, rows, columns, logits, products
 

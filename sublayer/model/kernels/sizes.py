@@ -27,6 +27,12 @@ NARROW_HEAD = 32
 Wider heads are faster with separate products (benchmarks/kernel_choices.py).
 """
 
+LEAST_PRODUCTS = 1 << 23
+"""Number of multiplications of a product from which oneDNN is faster in float32.
+
+Smaller ones are faster by MKL, with and without AVX-512 (benchmarks/kernel_choices.py).
+"""
+
 CPU_CHUNK_LOGITS = 1 << 22
 """Number of logits that the cross-entropy holds at a time.
 

@@ -24,6 +24,7 @@ from sublayer.evaluation.items import compute_each, silent
 from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
+from sublayer.model.kernels.products import product
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective, target_hidden
 from sublayer.objective.supervised.heads import AskedSplit
@@ -162,7 +163,7 @@ def greedy_beginnings(
     for part, firsts in zip(
         torch.split(vectors, _CHUNK), torch.split(is_first, _CHUNK), strict=True
     ):
-        logits = torch.nn.functional.linear(part, matrix, bias)
+        logits = product(part, matrix, bias)
         if isinstance(model, EncoderDecoder):
             # As in beam search: no padding, and no empty text.
             if rule.marks.pad != rule.marks.last:
