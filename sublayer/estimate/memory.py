@@ -355,10 +355,11 @@ def _forward_work(step: Workload) -> int:
     assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
     n_queries = stack_length(stack, step.lengths)
     n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
-    # Scores and weights: twice as many in the backward pass.
-    per_token = step.narrow * estimate.scores_per_key(step, n_queries, n_keys) // 2
-    scores = step.n_tokens(stack) * per_token
-    return bias + scores - unsaved
+    is_causal = estimate.is_causal(stack)
+    scores = estimate.scores_per_key(step, n_queries, n_keys, is_causal=is_causal)
+    # The scores become the saved weights; those after dropout are half of the backward pass's.
+    per_token = step.narrow * scores // 2 if step.config.dropout_attention else 0
+    return bias + step.n_tokens(stack) * per_token - unsaved
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from sublayer.config.stacks import (
     stacks,
 )
 from sublayer.config.train import NOTHING, Frozen
-from sublayer.model.kernels.sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
+from sublayer.model.kernels.sizes import GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART, block_rows
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -189,6 +189,10 @@ class AttentionEstimate(SublayerEstimate):
         """Return whether it is a cross-attention."""
         return self.entry.kind.attends_to == "memory"
 
+    def is_causal(self, stack: StackShape) -> bool:
+        """Check whether queries see keys up to their position alone."""
+        return stack.is_causal and not self.is_cross
+
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example; a causal query sees half the keys on average."""
         if self.is_cross:
@@ -218,14 +222,14 @@ class AttentionEstimate(SublayerEstimate):
     def n_seen(self, step: Workload, stack: StackShape) -> int:
         """Count an example's query-key pairs with saved weights."""
         length = stack_length(stack, step.lengths)
-        is_causal = stack.is_causal and not self.is_cross
-        if not is_causal:
+        if not self.is_causal(stack):
             return length * self.n_keys(step, stack)
         # Causal pairs are computed in blocks of rows, from the last row on: block i, from 0, does
-        # not see the last i * BLOCK_ROWS keys.
-        n_whole, rest = divmod(length, BLOCK_ROWS)
-        n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
-        return BLOCK_ROWS * (n_whole * length - n_unseen) + rest**2
+        # not see the last i * n_rows keys.
+        n_rows = block_rows(is_causal=True, is_wide=step.precision == "float32")
+        n_whole, rest = divmod(length, n_rows)
+        n_unseen = n_rows * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
+        return n_rows * (n_whole * length - n_unseen) + rest**2
 
     def n_projected(self, step: Workload, stack: StackShape) -> int:
         """Count the elements of queries, keys, values and the output map's input."""
@@ -273,7 +277,8 @@ class AttentionEstimate(SublayerEstimate):
         if self.is_fused(step, stack):
             return features
         n_keys = self.n_keys(step, stack)
-        scores = self.scores_per_key(step, stack_length(stack, step.lengths), n_keys)
+        n_queries, is_causal = stack_length(stack, step.lengths), self.is_causal(stack)
+        scores = self.scores_per_key(step, n_queries, n_keys, is_causal=is_causal)
         return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: Workload, stack: StackShape) -> bool:
@@ -289,21 +294,24 @@ class AttentionEstimate(SublayerEstimate):
         on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
         return step.device != "cpu" or on_cpu
 
-    def scores_per_key(self, step: Workload, n_queries: int, n_keys: int) -> int:
+    def scores_per_key(
+        self, step: Workload, n_queries: int, n_keys: int, *, is_causal: bool
+    ) -> int:
         """Count the score elements of a block in a backward pass, per key of a micro-batch.
 
-        A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold no scores.
+        A CPU computes ``block_rows`` queries at a time; fused kernels hold no scores.
         """
         config = step.config
         if step.device != "cpu":
             return 0
-        # Gradients of weights and of scores; with dropout also the weights after it.
-        n_arrays = 4 if config.dropout_attention else 2
-        n_rows = min(BLOCK_ROWS, n_queries)
+        # Gradients of scores; with dropout also the weights after it.
+        n_arrays = 2 if config.dropout_attention else 1
+        is_wide = step.precision == "float32"
+        n_rows = min(block_rows(is_causal=is_causal, is_wide=is_wide), n_queries)
         scores = n_arrays * config.n_heads * n_rows
         # Sequence by sequence or all together, by the rule of attend_blockwise.
         has_many = config.n_heads * n_queries * n_keys >= GRAIN
-        goes_by_sequence = step.precision == "float32" and has_many
+        goes_by_sequence = is_wide and has_many
         return scores // step.sequences if goes_by_sequence else scores
 
 

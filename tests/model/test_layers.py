@@ -290,7 +290,7 @@ def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys
 
 @pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
 def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
-    monkeypatch.setattr(attention, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(attention, "block_rows", lambda **_: 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
 

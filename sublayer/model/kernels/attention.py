@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sublayer.model.context import Keys, Ragged, StepKeys
 from sublayer.model.kernels.elementwise import is_eager_cpu, random_lanes
-from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN, NARROW_HEAD
+from sublayer.model.kernels.sizes import GRAIN, NARROW_HEAD, block_rows
 
 _HAS_KERNEL = torch.__version__ >= "2.13"
 """Whether PyTorch's ``varlen_attn`` takes a scale and a window."""
@@ -141,8 +141,7 @@ def attend(
     if q.shape[2] > 1 and is_eager_cpu(q):
         is_plain = bias is None and keys.mask is None and not p_dropout
         is_square = keys.is_causal and q.shape[2] == k.shape[2]
-        is_wide = q.dtype in (torch.float32, torch.float64)
-        if is_plain and is_square and is_wide and q.shape[3] <= NARROW_HEAD:
+        if is_plain and is_square and _is_wide(q) and q.shape[3] <= NARROW_HEAD:
             q, k, v = without_rest(q, k, v)
             return _attend_fused(q, k, v, keys, scale, p_dropout)
         return attend_blockwise(
@@ -251,10 +250,12 @@ def whole_of(*parts: Tensor) -> Tensor | None:
     return first.as_strided(whole_shape, whole_strides)
 
 
-def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slice, slice]]:
+def _blocks(q: Tensor, k: Tensor, is_causal: bool) -> Iterator[tuple[slice, slice]]:
     """Pair blocks of query rows with their visible keys, widest first."""
-    for end in range(n_queries, 0, -BLOCK_ROWS):
-        rows = slice(max(end - BLOCK_ROWS, 0), end)
+    n_queries, n_keys = q.shape[2], k.shape[2]
+    n_rows = block_rows(is_causal=is_causal, is_wide=_is_wide(q))
+    for end in range(n_queries, 0, -n_rows):
+        rows = slice(max(end - n_rows, 0), end)
         n_seen = n_keys - n_queries + end if is_causal else n_keys
         yield rows, slice(0, n_seen)
 
@@ -287,7 +288,7 @@ class _Attend(torch.autograd.Function):
         n_dropped = round(p_dropout * 2**15)
         is_training = any(ctx.needs_input_grad)
         n_sequences = q.shape[0]
-        blocks = list(_blocks(q.shape[2], k.shape[2], is_causal))
+        blocks = list(_blocks(q, k, is_causal))
         all_hidden: Sequence[Tensor | None] = [hidden] * n_sequences
         if hidden is not None and hidden.dim() > 2:
             all_hidden = hidden.unbind()
@@ -309,7 +310,7 @@ class _Attend(torch.autograd.Function):
                 if n_dropped:
                     weights.copysign_(_signs(weights, n_dropped))
                     undropped = weights.clamp_min(0)
-                one_out[:, rows] = torch.bmm(undropped, one_v[:, keys])
+                torch.bmm(undropped, one_v[:, keys], out=one_out[:, rows])
                 if is_training:
                     saved.append(weights)
         ctx.save_for_backward(q, k, v, *saved)
@@ -344,7 +345,7 @@ class _Attend(torch.autograd.Function):
             make = torch.zeros if ctx.is_causal else torch.empty
             grad_bias = make(shape, dtype=dtype)
         all_grad_bias = _bias_by_sequence(grad_bias, n_sequences)
-        blocks = list(_blocks(q.shape[2], k.shape[2], ctx.is_causal))
+        blocks = list(_blocks(q, k, ctx.is_causal))
         weights = iter(saved)
         for turn, (one_grad_bias, *tensors) in enumerate(
             zip(all_grad_bias, q, k, v, grad, *grads, strict=True)
@@ -401,55 +402,47 @@ def _back_through_block(
     """
     q, k, v, grad, grad_q, grad_k, grad_v = tensors
     q = q[:, rows]
-    grad = grad[:, rows]
     k = k[:, keys]
     v = v[:, keys]
-    grad_weights = torch.bmm(grad, v.transpose(1, 2))
+    # In bfloat16 both products would copy strided rows.
+    grad = grad[:, rows].contiguous()
+    # The gradient of the weights, overwritten by that of the scores.
+    grad_scores = torch.bmm(grad, v.transpose(1, 2))
     undropped = weights
     if is_dropped:
         undropped = weights.clamp_min(0)
-        grad_weights = torch.ops.aten.threshold_backward(grad_weights, weights, 0)
-        weights = weights.abs()
-    grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-    grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
-    of_values = torch.bmm(undropped.transpose(1, 2), grad)
-    of_keys = _scaled_bmm(grad_scores.transpose(1, 2), q, scale)
+        torch.ops.aten.threshold_backward(grad_scores, weights, 0, grad_input=grad_scores)
     # The first block has the last query rows, which see all keys.
-    is_first = rows.stop == grad_q.shape[1]
-    if is_first:
-        grad_v.copy_(of_values)
-        grad_k.copy_(of_keys)
-    else:
-        grad_v[:, keys] += of_values
-        grad_k[:, keys] += of_keys
+    adds = rows.stop < grad_q.shape[1]
+    _put_product(grad_v[:, keys], undropped.transpose(1, 2), grad, adds=adds)
+    if is_dropped:
+        weights = torch.abs(weights, out=undropped)
+    torch._softmax_backward_data(grad_scores, weights, -1, weights.dtype, grad_input=grad_scores)
+    _put_product(grad_q[:, rows], grad_scores, k, scale)
+    _put_product(grad_k[:, keys], grad_scores.transpose(1, 2), q, scale, adds=adds)
     return grad_scores
 
 
-def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
-    """Multiply and scale, in one pass if the product supports it."""
-    if scale == 1.0:
-        return torch.bmm(one, other)
-    if one.dtype == torch.bfloat16:
-        return torch.bmm(one, other).mul_(scale)
-    return torch.baddbmm(one.new_empty(()), one, other, beta=0, alpha=scale)
+def _put_product(
+    total: Tensor, one: Tensor, other: Tensor, scale: float = 1.0, *, adds: bool = False
+) -> None:
+    """Write or add a scaled product of batches of matrices, without a copy."""
+    torch.baddbmm(total, one, other, beta=1 if adds else 0, alpha=scale, out=total)
 
 
 def _weights(
     q: Tensor, k: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float
 ) -> Tensor:
     """Compute the attention weights of a block."""
-    if hidden is None:
-        scores = torch.bmm(q, k.transpose(1, 2))
-        # A pass over all scores, which scale 1 does not need.
-        if scale != 1.0:
-            scores.mul_(scale)
-    else:
-        scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=scale)
+    scores = q.new_empty(q.shape[0], q.shape[1], k.shape[1])
+    if hidden is not None:
+        scores.copy_(hidden)
+    _put_product(scores, q, k.transpose(1, 2), scale, adds=hidden is not None)
     if bias is not None:
         n_heads = bias.shape[1]
         by_head = scores.view(-1, n_heads, *scores.shape[1:])  # [1 or B, H, t, s]
         by_head.add_(bias)
-    return torch.softmax(scores, -1)
+    return torch.softmax(scores, -1, out=scores)
 
 
 def _signs(weights: Tensor, n_dropped: int) -> Tensor:
@@ -496,8 +489,7 @@ def attend_blockwise(
     # If a sequence has enough scores for all threads, sequences are computed in turn, so that
     # scores stay in the CPU cache; in bfloat16 products of strided rows would be copied first.
     has_many = n_heads * n_queries * n_keys >= GRAIN * torch.get_num_threads()
-    is_wide = q.dtype in (torch.float32, torch.float64)
-    is_by_sequence = is_wide and has_many and _has_rows(q) and _has_rows(k)
+    is_by_sequence = _is_wide(q) and has_many and _has_rows(q) and _has_rows(k)
     if is_by_sequence:
         q, k, v = without_rest(q, k, v)
     else:
@@ -509,6 +501,10 @@ def attend_blockwise(
         q, k, v, bias, hidden, is_causal, scale, p_dropout
     )
     return mixed if is_by_sequence else mixed.view(shape)
+
+
+def _is_wide(x: Tensor) -> bool:
+    return x.dtype in (torch.float32, torch.float64)
 
 
 def _has_rows(x: Tensor) -> bool:
