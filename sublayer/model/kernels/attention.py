@@ -310,7 +310,7 @@ class _Attend(torch.autograd.Function):
                 if n_dropped:
                     weights.copysign_(_signs(weights, n_dropped))
                     undropped = weights.clamp_min(0)
-                torch.bmm(undropped, one_v[:, keys], out=one_out[:, rows])
+                _put_product(one_out[:, rows], undropped, one_v[:, keys])
                 if is_training:
                     saved.append(weights)
         ctx.save_for_backward(q, k, v, *saved)
@@ -426,8 +426,18 @@ def _back_through_block(
 def _put_product(
     total: Tensor, one: Tensor, other: Tensor, scale: float = 1.0, *, adds: bool = False
 ) -> None:
-    """Write or add a scaled product of batches of matrices, without a copy."""
-    torch.baddbmm(total, one, other, beta=1 if adds else 0, alpha=scale, out=total)
+    """Write or add a scaled product of batches of matrices."""
+    # MKL, which has all types but bfloat16, computes matrices that are not contiguous one after
+    # another, where several threads would wait for each other.
+    is_direct = total.is_contiguous() or not _is_wide(total) or torch.get_num_threads() == 1
+    if is_direct:
+        torch.baddbmm(total, one, other, beta=1 if adds else 0, alpha=scale, out=total)
+        return
+    product = torch.baddbmm(total.new_empty(()), one, other, beta=0, alpha=scale)
+    if adds:
+        total.add_(product)
+    else:
+        total.copy_(product)
 
 
 def _weights(
