@@ -116,6 +116,13 @@ def _activation_use(activation: str) -> Use:
     return Use(f"{when} {activation}", holds)
 
 
+def _has_compiled_kernel(recipe: Recipe) -> bool:
+    model = recipe.model
+    ffns = {entry.variant for entry in entries(model)}
+    has_gelu = model.gelu == "tanh" and not ffns.isdisjoint(("gelu", "geglu"))
+    return has_gelu or (model.swish_beta == 1.0 and "swiglu" in ffns)
+
+
 def _drops_embeddings(recipe: Recipe) -> bool:
     model = recipe.model
     return (model.dropout if model.dropout_embedding is None else model.dropout_embedding) > 0.0
@@ -211,6 +218,11 @@ CONDITIONS: dict[str, Use] = {
     ),
     "gelu": _activation_use("gelu"),
     "swish": _activation_use("swish"),
+    "compiled-kernels": Use(
+        "model.ffn or an ffn entry of model.block is gelu or geglu with model.gelu tanh, or "
+        "swiglu with model.swish_beta 1",
+        _has_compiled_kernel,
+    ),
     "factorised": Use(
         "model.d_embed differs from model.d_model, or model.project_embeddings is always",
         lambda recipe: is_factorised(recipe.model),

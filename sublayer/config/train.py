@@ -101,6 +101,7 @@ OF_A_RUN = (
     "save_in_background",
     "keep_checkpoints",
     "hang_minutes",
+    "kernels",
 )
 """Fields specific to a run, or without effect on the trained model's numbers."""
 
@@ -148,6 +149,9 @@ class TrainConfig(Table):
     """Precision of matrix products; auto measures once per machine which is faster."""
     compile: bool = field(False, when=("blocks",))
     """Compilation of the model with torch.compile (GPU)."""
+    kernels: Literal["auto", "eager", "compiled"] = field("auto", when=("compiled-kernels",))
+    """Kernels of feed-forward activations on a CPU: PyTorch's operators, or one pass compiled by a
+    C++ compiler; auto compiles for runs of one process that it shortens, of some ten minutes."""
     evaluate_steps: Interval[int | None] = field(
         None,
         derived="a tenth of the run; more where ten evaluations would take over a fifth of minutes",

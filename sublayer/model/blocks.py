@@ -18,6 +18,7 @@ from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend, split_heads
 from sublayer.model.kernels.elementwise import (
+    Activation,
     add_branch,
     dropout,
 )
@@ -189,6 +190,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.is_gated = ffn.is_gated
         self.activation = build_activation(ffn.activation, gelu, swish_beta)
+        self.compiled: Activation | None = None
         self.input: StackedLinear | Linear
         if ffn.is_gated:
             self.input = StackedLinear(2, d_model, d_ff, bias=bias)
@@ -214,7 +216,9 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
         """Transform each token separately; the context is ignored."""
         hidden = self.input(x)  # [B, T, F], or [B, T, 2 F]
-        if self.is_gated:
+        if self.compiled is not None and hidden.requires_grad:
+            hidden = self.compiled(hidden)
+        elif self.is_gated:
             gate, value = hidden.chunk(2, dim=-1)
             hidden = self.activation(gate) * value
         else:

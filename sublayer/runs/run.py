@@ -52,6 +52,7 @@ from sublayer.runs.session import (
     Place,
     Session,
     assemble,
+    choose_kernels,
     keep_run_pace,
     prepare_data,
     provisional_steps,
@@ -199,6 +200,7 @@ def _open_session(
         recipe, pace = resolve_run(
             requested, prepared, setup, oldest_s=oldest_s, say=say, pretrained=pretrained
         )
+        recipe = choose_kernels(recipe, setup, pace, say)
 
         def begin() -> None:
             inputs = list_inputs(requested, prepared, pretrained)
@@ -316,6 +318,8 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     device = [str(setup.device), recipe.train.precision, count(recipe.train.threads, "thread")]
     if setup.world.size > 1:
         device.append(count(setup.world.size, "process"))
+    if recipe.train.kernels == "compiled":
+        device.append("compiled activations")
     steps, left = recipe.train.steps, recipe.train.steps - done
     epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, session.data.train)
     epochs = steps * recipe.train.batch_sequences * recipe.data.context / max(1, epoch_tokens)

@@ -26,6 +26,7 @@ from sublayer.config.resolve import (
     run_steps,
     run_threads,
 )
+from sublayer.config.rules import is_idle
 from sublayer.config.train import PREFIX, probe_folders
 from sublayer.data.prepare import Data, describe_marks
 from sublayer.data.store import Split
@@ -36,7 +37,9 @@ from sublayer.data.translation_batches import side_lengths
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
-from sublayer.model.estimates import DeviceKind
+from sublayer.model.estimates import DeviceKind, flops_per_token
+from sublayer.model.kernels.compiled import compiled_activation, find_compiler
+from sublayer.model.kernels.elementwise import tanh_gelu
 from sublayer.model.parameters import zero_padding
 from sublayer.model.transformer import build, compose
 from sublayer.numbers import count
@@ -44,7 +47,15 @@ from sublayer.objective.base import Scores, family_of
 from sublayer.system.machine import allocate_for_training, cores
 from sublayer.system.terminal import Say, say_nothing, stage
 from sublayer.text_model import TextModel
-from sublayer.training.speed import Pace, fastest_precision, keep, median_step, recall, timed
+from sublayer.training.speed import (
+    Pace,
+    fastest_precision,
+    keep,
+    median_step,
+    product_speed,
+    recall,
+    timed,
+)
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import StartModel, freeze
 from sublayer.training.world import World
@@ -294,13 +305,63 @@ def assemble(
 
 
 def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
-    """Raise ConfigError if a step is too small for the processes, or too large for memory."""
+    """Raise ConfigError if a step is too small for the processes, or too large for memory.
+
+    The same holds for compiled kernels on a GPU, or without a compiler.
+    """
     check_shares(recipe, setup.world.size, is_gpu=setup.device.type != "cpu")
     if not setup.trains:
         return
+    if recipe.train.kernels == "compiled":
+        if setup.device.type != "cpu":
+            raise ConfigError(
+                f"train.kernels = compiled is for a CPU, not for {setup.device}: leave it out"
+            )
+        if find_compiler() is None:
+            raise ConfigError(
+                "train.kernels = compiled needs a C++ compiler, and there is none: install g++, or "
+                "name one in the variable CXX"
+            )
     # Apple's GPU shares the machine's memory.
     kind: DeviceKind = "cuda" if setup.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=setup.world.size)
+
+
+_WORTH_COMPILING_S = {"bfloat16": 600.0, "float32": 2000.0}
+"""Seconds of a run from which compiled activations save twice the ten seconds of compiling: they
+save over 3 % of a step in bfloat16, 1 % in float32 (benchmarks/README.md)."""
+_FEW_OPERATIONS = 1e13
+"""Floating-point operations that take any processor less time than these."""
+
+
+def choose_kernels(
+    recipe: ResolvedRecipe, setup: Place, pace: Pace | None, say: Say
+) -> ResolvedRecipe:
+    """Choose ``train.kernels`` of a new run, if open: compiled where that saves time.
+
+    That is on a CPU, in one process, with a compiler, for a long run of the measured ``pace``, of
+    a former one or, unknown, of the speed of products. A compiler that fails is reported.
+    """
+    train, context = recipe.train, recipe.data.context
+    if train.kernels != "auto":
+        return recipe
+    operations = flops_per_token(recipe.model, context, recipe.objective)
+    operations *= train.steps * train.batch_sequences * context
+    may_pay = setup.device.type == "cpu" and setup.world.size == 1 and operations > _FEW_OPERATIONS
+    kernels = "eager"
+    if may_pay and find_compiler() is not None and not is_idle("train.kernels", recipe):
+        step_s = recall_run_pace(recipe, setup) if pace is None else pace.step_s
+        if step_s is None:
+            speed = product_speed(setup.device, train.precision, train.threads)
+            step_s = operations / speed / train.steps
+        if train.steps * step_s > _WORTH_COMPILING_S[train.precision]:
+            try:
+                with stage("trying the compiler"):
+                    compiled_activation(tanh_gelu, getattr(torch, train.precision))
+                kernels = "compiled"
+            except ConfigError as error:
+                say(f"activations are not compiled: {error}")
+    return recipe.model_copy(update={"train": train.model_copy(update={"kernels": kernels})})
 
 
 PACE_LIVES_S = 7 * 86400.0

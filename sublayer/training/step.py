@@ -15,6 +15,8 @@ from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import ConfigError
+from sublayer.model.blocks import FeedForward
+from sublayer.model.kernels.compiled import compiled_activation
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers import build_optimizer, rate_shares, set_learning_rate
 from sublayer.training.parallel import Alone, Exact, MicroBatch, Replicated
@@ -251,6 +253,11 @@ class TrainStep:
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
         train = recipe.train
+        if train.kernels == "compiled":
+            dtype = getattr(torch, train.precision)
+            for part in objective.modules():
+                if isinstance(part, FeedForward):
+                    part.compiled = compiled_activation(part.activation, dtype, part.is_gated)
         self.parallel: Alone
         if train.exact:
             self.parallel = Exact(objective, world, n_parts=train.n_micro_batches)

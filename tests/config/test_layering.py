@@ -68,6 +68,7 @@ NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
 @pytest.mark.parametrize("idle, others", [
     ("model.gelu=exact", [NAMED_FFNS]), ("model.ffn=relu", [NAMED_FFNS]),
     ("model.norm=rms", ["model.kind=lstm"]), ("train.compile=true", ["model.kind=lstm"]),
+    ("train.kernels=compiled", ["model.ffn=relu"]), ("train.kernels=compiled", ["model.ffn=swish"]),
     ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
     ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
     ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
@@ -91,6 +92,7 @@ def test_a_field_without_effect_is_refused_by_name(idle, others):
     "data.split=80/10/10 data.corpus=enwik8 data.path=x",
     "data.text_field=body data.documents=json data.path=a.jsonl",
     "data.text_field=body data.path=hub:owner/name",
+    "train.kernels=compiled model.ffn=swiglu", "train.kernels=compiled model.ffn=geglu",
 ])  # fmt: skip
 def test_a_field_with_effect_is_accepted(overrides):
     load_recipe("gpt", overrides.split())

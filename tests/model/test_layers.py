@@ -1,6 +1,7 @@
 """Layers by hand, and kernels against their definitions."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -17,10 +18,12 @@ from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels import cross_entropy as losses
 from sublayer.model.kernels.attention import attend
+from sublayer.model.kernels.compiled import compiled_activation
 from sublayer.model.kernels.elementwise import add_branch, dropout, random_lanes, swish, tanh_gelu
 from sublayer.model.layers import RMSNorm, build_norm
 from sublayer.model.parameters import parameter_roles
 from sublayer.model.transformer import build
+from tests.training.runs import needs_compiler
 
 from .conftest import check_gradients, close, make_config, random_model
 
@@ -227,6 +230,53 @@ def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one
     (slope,) = torch.autograd.grad(tanh_gelu(x).sum(), x)
     assert tanh_gelu(x).tolist() == [0.0, 0.0, 30.0, 1e4]
     assert slope.tolist() == [0.0, 0.0, 1.0, 1.0]
+
+
+def gated(activation):
+    def product(hidden):
+        gate, factor = hidden.chunk(2, dim=-1)
+        return activation(gate) * factor
+
+    return product
+
+
+@needs_compiler
+@pytest.mark.parametrize("ffn, is_gated", [("gelu", False), ("gelu", True), ("silu", True)])
+def test_compiled_activations_have_the_values_and_gradients_of_their_definitions(ffn, is_gated):
+    activation = {"gelu": tanh_gelu, "silu": F.silu}[ffn]
+    compiled = compiled_activation(activation, torch.float32, is_gated)
+    define = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu}[ffn]
+    define = gated(define) if is_gated else define
+    for shape in ((3, 17, 38), (1, 2), (700, 64), (0, 6)):  # in no more than the one compilation
+        x = (3 * torch.randn(shape)).requires_grad_()
+        wide = x.detach().double().requires_grad_()
+        value, expected = compiled(x), define(wide)
+        close(value.double(), expected, 1e-5)
+        along = torch.randn_like(value)
+        (found,) = torch.autograd.grad(value, x, along)
+        close(found.double(), torch.autograd.grad(expected, wide, along.double())[0], 1e-4)
+
+
+@needs_compiler
+def test_a_compiled_gelu_has_the_bits_of_ours_in_bfloat16_in_every_thread():
+    compiled, n_threads = compiled_activation(tanh_gelu, torch.bfloat16), torch.get_num_threads()
+
+    def value_and_slope(function, x):
+        x = x.clone().requires_grad_()
+        value = function(x)
+        return value.detach(), *torch.autograd.grad(value, x, torch.ones_like(value))
+
+    x = torch.linspace(-9, 9, 65537).bfloat16()[None].repeat(4, 1)
+    expected = value_and_slope(tanh_gelu, x)
+
+    def compute(part):
+        torch.set_num_threads(1 + part % 2)
+        return value_and_slope(compiled, x[part : part + 1])
+
+    with ThreadPoolExecutor(4) as threads, torch.autocast("cpu", dtype=torch.bfloat16):
+        parts = list(threads.map(compute, range(4)))
+    torch.set_num_threads(n_threads)
+    assert all(map(torch.equal, expected, map(torch.cat, zip(*parts, strict=True))))
 
 
 @pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20)], ids=str)

@@ -3,9 +3,11 @@
 import os
 import signal
 
+import pytest
 import torch
 
 from sublayer.config.optimizers import OPTIMIZERS as TABLES
+from sublayer.model.kernels.compiled import find_compiler
 from sublayer.runs.session import Place, assemble, prepare_data, resolve
 from sublayer.training.log import METRICS, SilentProgress, read_metrics
 from sublayer.training.world import World
@@ -20,6 +22,9 @@ OPTIMIZERS = {
     "uncorrected": {"optimizer.bias_correction": False},
     "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
 }
+
+
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler")
 
 
 class Notes(SilentProgress):

@@ -27,19 +27,29 @@ from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
+from sublayer.model.kernels.compiled import _compiled
 from sublayer.model.model_folder import save_model, spec_files
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
 from sublayer.runs.resume import read_lengthenings
 from sublayer.runs.run import train_run
-from sublayer.runs.session import prepare_data, resolve
+from sublayer.runs.session import Place, check_place, choose_kernels, prepare_data, resolve
 from sublayer.tasks.registry import TASKS, TaskSpec
 from sublayer.text_model import TextModel
 from sublayer.training.log import SilentProgress
+from sublayer.training.speed import Pace
 from sublayer.training.warm_start import StartModel, freeze, frozen_parameters
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
-from tests.training.runs import ALONE, OPTIMIZERS, Notes, SignalAt, results
+from tests.training.runs import (
+    ALONE,
+    OPTIMIZERS,
+    Notes,
+    SignalAt,
+    needs_compiler,
+    open_session,
+    results,
+)
 
 ENCODER, SHARED = {"kind": "encoder"}, {"share": "all"}
 PER_LAYER, POOLED = {"positions": "learned-per-layer"}, {**ENCODER, "pooler": "tanh"}
@@ -529,3 +539,66 @@ def test_a_kept_checkpoint_is_a_model_to_start_from_and_a_missing_one_is_refused
     shutil.rmtree(missing.parent)
     with pytest.raises(CheckpointError, match="no checkpoint step-00000008: there are none"):
         load(missing)
+
+
+@pytest.fixture
+def without_compiler(monkeypatch, tmp_path):
+    def remove():
+        monkeypatch.delenv("CXX", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    return remove
+
+
+@needs_compiler
+def test_compiled_kernels_are_chosen_for_long_runs_that_can_have_them(
+    workshop, tmp_path, monkeypatch, without_compiler
+):
+    def chosen(step_s=1e-2, **settings):
+        loaded = workshop.recipe(settings, **{"train.steps": 2_000_000})
+        data, notes = prepare_data(loaded.recipe), Notes()
+        resolved = resolve(loaded.recipe, data, ALONE)
+        recipe = choose_kernels(resolved, ALONE, Pace(step_s, 1.0), notes.note)
+        return recipe.train.kernels, notes.texts
+
+    eager = ("eager", [])
+    assert chosen() == ("compiled", [])  # 20,000 seconds
+    assert chosen(step_s=1e-4) == eager
+    assert chosen(**{"model.ffn": "relu"}) == eager
+    assert chosen(**{"train.kernels": "eager"}) == eager
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o700)
+    monkeypatch.setenv("CXX", str(broken))
+    _compiled.cache_clear()
+    kernels, (note,) = chosen()
+    assert kernels == "eager" and str(broken) in note
+    without_compiler()
+    assert chosen() == eager
+
+
+@needs_compiler
+def test_a_compiled_run_goes_on_with_a_compiler_only_and_an_eager_one_stays(
+    workshop, tmp_path, without_compiler
+):
+    def begun(name, **settings):
+        loaded = workshop.recipe({}, **settings)
+        with pytest.raises(Interrupted):
+            train_run(loaded, tmp_path / name, progress=SignalAt(9))
+        return loaded
+
+    compiled = {"train.kernels": "compiled"}
+    loaded, whole = begun("compiled", **compiled), tmp_path / "whole"
+    train_run(loaded, whole, progress=SilentProgress())
+    shutil.copytree(tmp_path / "compiled", tmp_path / "refused")
+    train_run(loaded, tmp_path / "compiled", resume=True, progress=SilentProgress())
+    assert results(tmp_path / "compiled") == results(whole)
+    with pytest.raises(ConfigError, match=r"train\.kernels = compiled is for a CPU"):
+        check_place(open_session(loaded).recipe, Place(torch.device("cuda"), ALONE.world))
+    eager = begun("eager")
+    train_run(eager, tmp_path / "eager", resume=True, progress=SilentProgress())
+    assert 'kernels = "eager"' in (tmp_path / "eager" / "recipe.toml").read_text()
+    without_compiler()
+    for folder in ("refused", "new"):
+        with pytest.raises(ConfigError, match=r"there is none: install g\+\+"):
+            train_run(loaded, tmp_path / folder, resume=folder == "refused")
