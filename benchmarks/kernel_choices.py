@@ -24,6 +24,7 @@ from sublayer.model import blocks
 from sublayer.model.context import Context, Layout
 from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels.attention import attend_blockwise, split_heads
+from sublayer.model.kernels.compiled import compiled_activation, find_compiler
 from sublayer.model.kernels.elementwise import tanh_gelu
 from sublayer.model.kernels.products import linear
 from sublayer.system.machine import processor
@@ -77,6 +78,32 @@ def gelus(n: int) -> dict[str, Work]:
             tanh_gelu(x)
 
     return {"passes": passes, "native": lambda: F.gelu(x, approximate="tanh")}
+
+
+def activations(name: str, width: int, dtype: torch.dtype) -> dict[str, Work]:
+    """Hidden units of 1,024 tokens, forward and backward: by PyTorch's operators, and compiled."""
+    activation: elementwise.Activation = F.silu if name == "swiglu" else tanh_gelu
+    is_gated = name != "gelu"
+    hidden = torch.randn(1024, (1 + is_gated) * width, dtype=dtype, requires_grad=True)
+    grad = torch.randn(1024, width, dtype=dtype)
+
+    def eager(x: Tensor) -> Tensor:
+        if not is_gated:
+            return activation(x)
+        gate, factor = x.chunk(2, dim=-1)
+        return activation(gate) * factor
+
+    compiled = compiled_activation(activation, dtype, is_gated)
+    assert compiled is not None, "all three have kernels"
+
+    def passes(function: elementwise.Activation) -> Work:
+        def take() -> None:
+            hidden.grad = None
+            function(hidden).backward(grad)  # type: ignore[no-untyped-call]
+
+        return take
+
+    return {"operators": passes(eager), "compiled": passes(compiled)}
 
 
 def products(shape: tuple[int, int], n_rows: int, n_bytes: int) -> dict[str, Work]:
@@ -175,11 +202,21 @@ def main() -> None:
     torch.manual_seed(0)
     capability = torch.backends.cpu.get_cpu_capability()
     print(
-        f"{processor()}, {capability}, {asked.threads} thread(s), float32, "
+        f"{processor()}, {capability}, {asked.threads} thread(s), float32 unless named, "
         f"medians of {asked.rounds} rounds: us"
     )
     cases = [
         *((f"GELU of {n:,} numbers", gelus(n)) for n in (1 << 10, 1 << 12, 1 << 14, 1 << 17)),
+        *(
+            (
+                f"{name} of 1,024 x {width:,} in {str(dtype).removeprefix('torch.')}",
+                activations(name, width, dtype),
+            )
+            for dtype in (torch.bfloat16, torch.float32)
+            for name in ("gelu", "geglu", "swiglu")
+            for width in (1024, 2048)
+            if find_compiler() is not None
+        ),
         *(
             (f"{rows} rows, width {width}", products((width, width), rows, 0))
             for width in (192, 512)
