@@ -241,10 +241,10 @@ def resolved_recipe(setup: Setup) -> ResolvedRecipe:
 
 
 def compiling(recipe: ResolvedRecipe, setup: Setup) -> ResolvedRecipe:
-    """Turn compilation on where a setup has it on a CPU, on which recipes refuse it."""
+    """Compile the activations where a setup is compiled on a CPU, as long runs do by themselves."""
     if not setup.is_compiled_on_cpu:
         return recipe
-    train = recipe.train.model_copy(update={"compile": True})
+    train = recipe.train.model_copy(update={"kernels": "compiled"})
     return recipe.model_copy(update={"train": train})
 
 

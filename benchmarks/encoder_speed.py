@@ -61,7 +61,7 @@ def main() -> None:
     cases = [
         _measure(candidates, rounds, peak_steps, budget.next_case())
         for candidates in (
-            _compilable(compiled.with_compiled(_candidates(*case), not_compiled)) for case in chosen
+            compiled.with_compiled(_candidates(*case), not_compiled) for case in chosen
         )
     ]
     result = {
@@ -82,11 +82,6 @@ def _candidates(size: str, family: Family, dropout: float) -> list[EncoderSetup]
         for name in (OURS, peer(family))
         for setup in encoder_setups(name, size, dropout, family)
     ]
-
-
-def _compilable(setups: Sequence[EncoderSetup]) -> list[EncoderSetup]:
-    """Leave ours uncompiled: compiled code holds for one set of lengths in a batch."""
-    return [each for each in setups if each.contestant != OURS or not each.is_compiled_on_cpu]
 
 
 def _measure(
