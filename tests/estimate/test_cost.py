@@ -1,5 +1,6 @@
 """Parameters and operations, by hand and published; refusals; memory and traffic of processes."""
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -53,6 +54,17 @@ D, V, T = 64, 1000, 16
 BLOCK = 12 * D * D + 13 * D
 ROOT = V * D + T * D + 2 * D
 WEIGHTS = 4 * (3 * BLOCK + ROOT)
+
+
+def counting():
+    """Count operations, those of oneDNN's linear maps as well."""
+
+    def of_map(x, weight, *settings, out_shape=None):
+        return 2 * math.prod(x) * weight[0]
+
+    return FlopCounterMode(
+        display=False, custom_mapping={torch.ops.mkldnn._linear_pointwise: of_map}
+    )
 
 
 @pytest.mark.parametrize("fields", rows(BUILT, 10), ids=str)
@@ -140,7 +152,7 @@ def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields):
     n_tokens, size = 13, {"n_layers": 3, "d_model": 20, "n_heads": 2}
     config = resolved(context=n_tokens, **size, **fields)
     model, tokens = build(config, seed=0), torch.arange(n_tokens)[None].expand(5, -1)
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with sdpa_kernel(SDPBackend.MATH), counting() as counter:
         output = model(tokens)
         judged = 0.0 if output.sentence_logits is None else output.sentence_logits.sum()
         (output.logits.sum() + judged).backward()
@@ -160,7 +172,7 @@ def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields):
     config = resolved(kind="encoder-decoder", context=n_read, **size, **fields)
     source, target = (torch.arange(n)[None].expand(n_rows, -1) for n in (n_read, n_written))
     model = build(config, seed=0)
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with sdpa_kernel(SDPBackend.MATH), counting() as counter:
         model(source, target=target).logits.sum().backward()
     # Scores and weighted values over the half of its tokens that no query of the decoder sees.
     unseen = 3 * 2 * config.n_decoder_layers * 2 * config.d_head * n_written**2
@@ -177,7 +189,7 @@ def test_flops_of_a_step_on_a_task_are_those_of_its_loss(monkeypatch, name):
     step = make_task_pass(name, "float32")
     objective = build_objective(step).train()
     batch = given.make_batches(step, step.sequences).batch(0)
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with sdpa_kernel(SDPBackend.MATH), counting() as counter:
         sum(objective(batch).values(), torch.zeros(())).backward()
     config, unseen = step.config, 0
     estimated = step.sequences * CONTEXT * flops_per_token(config, CONTEXT, step.objective)
