@@ -22,7 +22,7 @@ from sublayer.api.results import Found, draw_curves, figure, html_table, page, p
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
-from sublayer.interop.classes import CLASSES, describe_classes
+from sublayer.interop.foreign_config import CLASSES, describe_classes
 from sublayer.numbers import count, enumerate_names, format_quantity
 from sublayer.options import Argument, Option, PathText, as_text, checked
 from sublayer.plot import look

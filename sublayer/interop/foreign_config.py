@@ -1,4 +1,7 @@
-"""Configs of other systems' models: fields by rules, defaults of classes, representable models."""
+"""Classes of other systems, and their configs: fields by rules, defaults, representable models.
+
+It does not import PyTorch.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +14,7 @@ from sublayer.config.recipe import ResolvedModel, extra
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import entries, stacks
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.numbers import enumerate_names, with_article
 
 
 @dataclass(frozen=True)
@@ -581,3 +585,36 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {
 }
 """Ungated networks and the forms of their GELUs, by transformers' names of activations; several
 names mean the same formula."""
+
+
+@dataclass(frozen=True)
+class ForeignClass:
+    """A class of transformers for models of one kind."""
+
+    title: str
+    """The model's name, as its family has it."""
+    kind: str
+    """``model.kind`` of its models."""
+    family: str
+    """The subclass of ``Family`` that converts it, as ``module:class``."""
+
+
+CLASSES: tuple[ForeignClass, ...] = (
+    ForeignClass("GPT-2", "decoder", "sublayer.interop.gpt:Gpt2"),
+    ForeignClass("GPT-1", "decoder", "sublayer.interop.gpt:Gpt1"),
+    ForeignClass("BERT", "encoder", "sublayer.interop.bert:Bert"),
+    ForeignClass("ALBERT", "encoder", "sublayer.interop.bert:Albert"),
+    ForeignClass("M2M100", "encoder-decoder", "sublayer.interop.seq2seq:M2M100"),
+    ForeignClass("Marian", "encoder-decoder", "sublayer.interop.seq2seq:Marian"),
+    ForeignClass("T5", "encoder-decoder", "sublayer.interop.seq2seq:T5"),
+)
+"""If several can represent a model, an export uses the first."""
+
+
+def describe_classes() -> str:
+    """List the classes by the kind of their models, as in ``a decoder as GPT-2 or GPT-1``."""
+    parts = []
+    for kind in dict.fromkeys(row.kind for row in CLASSES):
+        titles = [row.title for row in CLASSES if row.kind == kind]
+        parts.append(f"{with_article(kind)} as {enumerate_names(titles, 'or')}")
+    return ", ".join(parts)

@@ -18,7 +18,6 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_paths, new_folder
 from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer, save_imported
-from sublayer.interop.classes import CLASSES
 from sublayer.interop.family import (
     CLASSIFICATION,
     REGRESSION,
@@ -39,7 +38,13 @@ from sublayer.interop.folder import (
     read_tensors,
     write_json,
 )
-from sublayer.interop.foreign_config import ClassConfig, Content, format_value, refused_fields
+from sublayer.interop.foreign_config import (
+    CLASSES,
+    ClassConfig,
+    Content,
+    format_value,
+    refused_fields,
+)
 from sublayer.interop.tokenizers import describe_text, settings_file
 from sublayer.interop.weight_map import (
     expand,

@@ -16,8 +16,8 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.certificate import CertificateBatch
-from sublayer.interop.classes import CLASSES as LISTED
 from sublayer.interop.family import MOST_LABELS
+from sublayer.interop.foreign_config import CLASSES as LISTED
 from sublayer.interop.foreign_config import Content, Rule
 from sublayer.interop.gpt import _with_marks, _without_marks
 from sublayer.interop.huggingface import (
