@@ -289,6 +289,7 @@ COLUMNS = {"text": "a", "label": "b"}
     ({}, {**COLUMNS, "text": ["a", "b"]}, "text must name one column"),
     ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
     ({"data.tasks": ["table", "sst2"]}, COLUMNS, "cannot be part of a mixture"),
+    ({"train.best_by": "exact_match"}, {"text": "a", "text_pair": "b", "answer": "c"}, "best_by"),
 ])  # fmt: skip
 def test_columns_of_a_table_that_contradict_are_refused(more, columns, words):
     assert words in refusal("bert-base", {**TABLE, **more, "data.columns": columns})

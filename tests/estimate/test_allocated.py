@@ -203,6 +203,14 @@ def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     assert estimated.optimizer == n_bytes == states * estimated.weights
 
 
+def test_a_loss_of_traversals_and_their_texts_keeps_what_both_keep():
+    step = given.make_task_pass("traversals and their texts", "float32")
+    # Of a token and of a text its index and its state; of a token a gradient, beside the matrix's.
+    of_text = 8 + 4 * 96
+    of_tokens = given.CONTEXT * (of_text + 4 * 32)
+    assert memory.loss_activations(step) == given.SEQUENCES * (of_tokens + of_text) + 4 * 384 * 32
+
+
 @pytest.mark.parametrize("softmax, dropped, precision, recomputes", [
     ("all", "sum", "float32", False), ("tokens", "matrix", "bfloat16", False),
     ("all", "matrix", "float32", True), ("all", "matrix", "bfloat16", False),

@@ -338,6 +338,14 @@ def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys
     check_gradients(own, expected, inputs)
 
 
+def test_queries_keys_and_values_of_one_tensor_are_not_copied():
+    projected = torch.zeros(B, 4, 3 * H * K)
+    q, k, v = attention.split_heads(projected, H)
+    whole = attention.whole_of(q, k, v)
+    assert whole is not None and whole.data_ptr() == projected.data_ptr()
+    assert attention.whole_of(k, q, v) is attention.whole_of(q, k, v.clone()) is None
+
+
 @pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
 def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
     monkeypatch.setattr(attention, "block_rows", lambda **_: 2)

@@ -69,6 +69,8 @@ def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
     with RunFolder(tmp_path / "run").held():
         (tmp_path / "run" / "recipe.toml").write_text("")
     assert (tmp_path / "run" / "recipe.toml").exists()
+    with pytest.raises(CheckpointError, match=r"is not a run, as it has no recipe\.toml"):
+        RunFolder(tmp_path).check_recipe(load_recipe("gpt").recipe)
 
 
 PAIRS = {"source_language": "en", "target_language": "de", "tokenizer": "word-bpe"}

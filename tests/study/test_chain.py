@@ -442,6 +442,8 @@ def test_fine_tunings_stand_for_their_pre_training_by_mean_or_median_and_average
     assert found["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
     within, _ = nested({0: [0.5, 0.7, 0.9]}, 3, within=3)
     assert within["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
+    in_order = StageRuns({0: [ended(0.5), ended(0.7)]}).scored(within=2)
+    assert [seeds for _, seeds, _ in in_order] == [(0,), (1,)]
     both = Column(points_metric("both", "both"), "", members=("sst2", ("sst2", "sst2:f1")))
     found, _ = nested({0: [0.5], 1: [0.7]}, 1, both)
     assert found["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
@@ -625,7 +627,8 @@ def test_arms_start_from_each_other_and_answer_together(place, tmp_path, is_cut)
     assert starts[1][1] is None and Path(starts[3][1]) == starts[1][0].absolute()
     [averaged] = out.glob("stages/both-*/seed-0")
     members = json.loads((averaged / "ensemble.json").read_text())["members"]
-    assert len({(averaged / each).resolve().parent for each in members}) == 2
+    of_members = [read_run_recipe(averaged / each / "recipe.toml").init.run for each in members]
+    assert of_members == [str(starts[n_layers][0].absolute()) for n_layers in (1, 3)]
     listed = read_results(out)["scorecard"]["rows"]
     rows = {row["name"]: row["cells"] for row in listed if row["kind"] == "arm"}
     assert rows["one"]["both"] == rows["two"]["both"] and rows["one"]["speed"]["mean"] == 1.0

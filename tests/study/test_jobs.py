@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sublayer.api.comparing import compare
+from sublayer.api.comparing import compare, plan
 from sublayer.cli.main import INTERRUPTED
 from sublayer.config.load import load_recipe
 from sublayer.data.prepare import Data
@@ -96,6 +96,15 @@ def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
     arms = [expand(load_recipe("gpt", each), [FFN])[0] for each in given]
     shared = budget.share_threads(arms, jobs)
     assert [arm.loaded.recipe.train.threads for arm in shared] == [threads, 9]
+    measured = []
+
+    def clock(arms):
+        measured.extend(arm.recipe.train.threads for arm in arms)
+        return [None] * len(arms)
+
+    monkeypatch.setattr("sublayer.api.comparing._clock", lambda *_: clock)
+    plan("gpt", given[0], vary=[FFN], jobs=jobs, measure=True)
+    assert set(measured) == {threads}
 
 
 def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, monkeypatch):

@@ -467,6 +467,7 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
     assert (points(found.value), points(found.standard_error)) == ("82.0", "1.3")
     assert found.standard_error == np.sqrt(715 / 872 * 157 / 872 / 872)
     assert _scored([1], [1], "accuracy").standard_error is None
+    assert _scored([1, 1], [1, 0], "accuracy").standard_error == np.sqrt(1 / 8)
     with pytest.raises(DataError, match="2 of 2 examples have no label"):
         score([Example("0", {}, is_labelled=False)] * 2, said([0, 1]), ["accuracy"])
     for arguments in ((score, [], []), (paired, [], [], [])):

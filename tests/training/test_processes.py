@@ -6,6 +6,7 @@ import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from sublayer.runs.run import train_run
 from sublayer.training import world as joined_world
 from sublayer.training.checkpoints import stored_model, stored_training
 from sublayer.training.log import SilentProgress
-from sublayer.training.parallel import TreeSum, part_range, subtrees
+from sublayer.training.parallel import TreeSum, exchange, part_range, subtrees
 from sublayer.training.sharded import read_parts
 from sublayer.training.world import agree_on_start, reach
 from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
@@ -385,3 +386,16 @@ def test_any_number_of_processes_adds_the_same_tree(n_parts):
             for node, value in part_sum.nodes:
                 whole.push(node, value)
         assert (taken, whole.total()) == (list(range(n_parts)), TREES[n_parts])
+
+
+def test_a_process_sums_its_share_of_every_subtree_of_every_process(monkeypatch):
+    # Two processes with two subtrees and equal gradients: this one sums the first parameter.
+    swapped = SimpleNamespace(
+        all_to_all_single=lambda received, sent, *_: received.copy_(sent.chunk(2)[0].repeat(2)),
+        all_gather=lambda chunks, total: chunks[0].copy_(total),
+    )
+    monkeypatch.setattr("sublayer.training.parallel.dist", swapped)
+    world = SimpleNamespace(size=2, device="cpu", sum=torch.clone)
+    one, two, three, four = (torch.full((16,), float(n)) for n in range(1, 5))
+    summed, _ = exchange(world, [one, two], [((1, 0), [one, two]), ((0, 2), [three, four])], 6)
+    assert torch.equal(summed, 2 * (one + three))

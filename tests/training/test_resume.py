@@ -595,6 +595,7 @@ def test_a_compiled_run_goes_on_with_a_compiler_only_and_an_eager_one_stays(
     assert results(tmp_path / "compiled") == results(whole)
     with pytest.raises(ConfigError, match=r"train\.kernels = compiled is for a CPU"):
         check_place(open_session(loaded).recipe, Place(torch.device("cuda"), ALONE.world))
+    check_place(open_session(loaded).recipe, Place(torch.device("cuda"), ALONE.world, trains=False))
     eager = begun("eager")
     train_run(eager, tmp_path / "eager", resume=True, progress=SilentProgress())
     assert 'kernels = "eager"' in (tmp_path / "eager" / "recipe.toml").read_text()
