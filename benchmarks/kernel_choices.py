@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,12 +22,18 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode import step
 from sublayer.model import blocks
-from sublayer.model.context import Context, Layout
+from sublayer.model.context import Context, Layout, rotation
 from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels.attention import attend_blockwise, split_heads
-from sublayer.model.kernels.compiled import compiled_activation, find_compiler
+from sublayer.model.kernels.compiled import (
+    compiled_activation,
+    compiled_rms_norm,
+    compiled_turn,
+    find_compiler,
+)
 from sublayer.model.kernels.elementwise import tanh_gelu
 from sublayer.model.kernels.products import linear
+from sublayer.model.layers import RMSNorm
 from sublayer.system.machine import processor
 
 TURN_S = 0.02
@@ -96,14 +103,38 @@ def activations(name: str, width: int, dtype: torch.dtype) -> dict[str, Work]:
     compiled = compiled_activation(activation, dtype, is_gated)
     assert compiled is not None, "all three have kernels"
 
-    def passes(function: elementwise.Activation) -> Work:
-        def take() -> None:
-            hidden.grad = None
-            function(hidden).backward(grad)  # type: ignore[no-untyped-call]
+    return {
+        "operators": lambda: torch.autograd.grad(eager(hidden), hidden, grad),
+        "compiled": lambda: torch.autograd.grad(compiled(hidden), hidden, grad),
+    }
 
-        return take
 
-    return {"operators": passes(eager), "compiled": passes(compiled)}
+def norms(n_rows: int, width: int) -> dict[str, Work]:
+    """RMS norm, forward and backward: by PyTorch's operators, and compiled."""
+    x = torch.randn(n_rows, width, requires_grad=True)
+    grad = torch.randn(n_rows, width)
+    own, compiled = (RMSNorm(width, eps=1e-6, affine=True) for _ in range(2))
+    compiled.compiled = compiled_rms_norm(1e-6)
+    for norm in (own, compiled):
+        torch.nn.init.ones_(norm.weight)  # type: ignore[arg-type]
+
+    def passes(norm: RMSNorm) -> Work:
+        return lambda: torch.autograd.grad(norm(x), (x, *norm.parameters()), grad)
+
+    return {"operators": passes(own), "compiled": passes(compiled)}
+
+
+def rotations(d_head: int, dtype: torch.dtype) -> dict[str, Work]:
+    """Rotation of 4 heads in 1,024 tokens, both ways: by PyTorch's operators, and compiled."""
+    turn = rotation(torch.arange(256), d_head=d_head, base=1e4, dtype=torch.float32)
+    projected = torch.randn(4, 256, 3 * 4 * d_head, dtype=dtype)
+    heads = split_heads(projected, 4)[0].detach().requires_grad_()
+    grad = torch.randn(4, 256, 4, d_head, dtype=dtype).transpose(1, 2)
+    compiled = replace(turn, compiled=compiled_turn(dtype, d_head))
+    return {
+        "operators": lambda: torch.autograd.grad(turn(heads), heads, grad),
+        "compiled": lambda: torch.autograd.grad(compiled(heads), heads, grad),
+    }
 
 
 def products(shape: tuple[int, int], n_rows: int, n_bytes: int) -> dict[str, Work]:
@@ -215,6 +246,20 @@ def main() -> None:
             for dtype in (torch.bfloat16, torch.float32)
             for name in ("gelu", "geglu", "swiglu")
             for width in (1024, 2048)
+            if find_compiler() is not None
+        ),
+        *(
+            (f"RMS norm of {n_rows:,} x {width}", norms(n_rows, width))
+            for n_rows, width in ((1024, 256), (1024, 512), (2048, 512))
+            if find_compiler() is not None
+        ),
+        *(
+            (
+                f"rotation of heads of {d_head} in {str(dtype).removeprefix('torch.')}",
+                rotations(d_head, dtype),
+            )
+            for dtype in (torch.bfloat16, torch.float32)
+            for d_head in (48, 64)
             if find_compiler() is not None
         ),
         *(

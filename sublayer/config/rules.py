@@ -120,7 +120,9 @@ def _has_compiled_kernel(recipe: Recipe) -> bool:
     model = recipe.model
     ffns = {entry.variant for entry in entries(model)}
     has_gelu = model.gelu == "tanh" and not ffns.isdisjoint(("gelu", "geglu"))
-    return has_gelu or (model.swish_beta == 1.0 and "swiglu" in ffns)
+    has_activation = has_gelu or (model.swish_beta == 1.0 and "swiglu" in ffns)
+    has_norm = model.norm == "rms" and model.norm_affine
+    return has_activation or has_norm or model.positions == "rotary"
 
 
 def _drops_embeddings(recipe: Recipe) -> bool:
@@ -220,7 +222,8 @@ CONDITIONS: dict[str, Use] = {
     "swish": _activation_use("swish"),
     "compiled-kernels": Use(
         "model.ffn or an ffn entry of model.block is gelu or geglu with model.gelu tanh, or "
-        "swiglu with model.swish_beta 1",
+        "swiglu with model.swish_beta 1; model.norm is rms with model.norm_affine; or "
+        "model.positions is rotary",
         _has_compiled_kernel,
     ),
     "factorised": Use(

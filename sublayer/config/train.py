@@ -150,8 +150,9 @@ class TrainConfig(Table):
     compile: bool = field(False, when=("blocks",))
     """Compilation of the model with torch.compile (GPU)."""
     kernels: Literal["auto", "eager", "compiled"] = field("auto", when=("compiled-kernels",))
-    """Kernels of feed-forward activations on a CPU: PyTorch's operators, or one pass compiled by a
-    C++ compiler; auto compiles for runs of one process that it shortens, of some ten minutes."""
+    """Kernels of feed-forward activations, RMS norms and rotary positions on a CPU: PyTorch's
+    operators, or one pass compiled by a C++ compiler; auto compiles for runs of one process that it
+    shortens, of some ten minutes."""
     evaluate_steps: Interval[int | None] = field(
         None,
         derived="a tenth of the run; more where ten evaluations would take over a fifth of minutes",

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.model.cache import KeyValues, LstmState, MemoryKeyValues
+from sublayer.model.kernels.compiled import Turn
 
 
 @dataclass(frozen=True)
@@ -294,12 +295,14 @@ class Rotation:
 
     cos: Float[Tensor, "*B T K"]
     sin: Float[Tensor, "*B T K"]
+    compiled: Turn | None = None
 
     def __call__(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Rotate each pair of features ``(i, i + K/2)`` of a head by the angle of its position."""
-        cos = self.cos.to(x.dtype)
-        sin = self.sin.to(x.dtype)
-        rotated: Tensor = _Rotate.apply(x, cos, sin)  # type: ignore[no-untyped-call]
+        cos, sin, turn = self.cos, self.sin, self.compiled
+        if turn is None or cos.dim() != 2 or not x.requires_grad:
+            cos, sin, turn = cos.to(x.dtype), sin.to(x.dtype), _rotate
+        rotated: Tensor = _Rotate.apply(x, cos, sin, turn)  # type: ignore[no-untyped-call]
         return rotated
 
 
@@ -312,14 +315,15 @@ class Rotations(NamedTuple):
 
 class _Rotate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, turn: Turn) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _rotate(x, cos, sin, 1)
+        ctx.turn = turn
+        return turn(x, cos, sin, 1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         cos, sin = ctx.saved_tensors
-        return _rotate(grad, cos, sin, -1), None, None
+        return ctx.turn(grad, cos, sin, -1), None, None, None
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:

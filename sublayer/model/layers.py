@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import embedding_width, is_factorised
+from sublayer.model.kernels.compiled import CompiledNorm
 from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_cpu, swish, tanh_gelu
 from sublayer.model.kernels.products import linear
 
@@ -113,6 +114,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(d_model)) if affine else None
         self.d_model = d_model
         self.eps = eps
+        self.compiled: CompiledNorm | None = None
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Normalize the last axis."""
@@ -126,6 +128,8 @@ class RMSNorm(nn.Module):
                 vector = x * math.sqrt(1.0 / (mean_square + self.eps))
                 return vector if self.weight is None else vector.mul_(self.weight)
             return _normalise(x, self.weight, self.eps)[0]
+        if self.compiled is not None and self.weight is not None and x.dtype == torch.float32:
+            return self.compiled(x, self.weight)
         normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
         return normed
 

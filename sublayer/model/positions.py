@@ -14,7 +14,8 @@ from sublayer.config.model import POSITIONS, Role, n_exact_buckets
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
-from sublayer.model.context import Layout, Rotations, rotation
+from sublayer.model.context import Layout, Rotation, Rotations, rotation
+from sublayer.model.kernels.compiled import Turn
 from sublayer.model.kernels.elementwise import constants
 from sublayer.model.layers import load_class
 
@@ -354,10 +355,12 @@ class RotaryPositions(Positions):
         super().__init__(config, shape)
         self.d_head = config.d_head
         self.base = config.rotary_base
+        self.compiled: Turn | None = None
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations:
         """Compute the rotation of positions, the same for queries and keys."""
         both = rotation(positions, d_head=self.d_head, base=self.base, dtype=dtype)
+        both = Rotation(both.cos, both.sin, self.compiled)
         return Rotations(both, both)
 
 

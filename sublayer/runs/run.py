@@ -319,7 +319,7 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     if setup.world.size > 1:
         device.append(count(setup.world.size, "process"))
     if recipe.train.kernels == "compiled":
-        device.append("compiled activations")
+        device.append("compiled kernels")
     steps, left = recipe.train.steps, recipe.train.steps - done
     epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, session.data.train)
     epochs = steps * recipe.train.batch_sequences * recipe.data.context / max(1, epoch_tokens)

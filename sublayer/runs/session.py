@@ -327,9 +327,9 @@ def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
     check_training(recipe, device=kind, n_processes=setup.world.size)
 
 
-_WORTH_COMPILING_S = {"bfloat16": 600.0, "float32": 2000.0}
-"""Seconds of a run from which compiled activations save twice the ten seconds of compiling: they
-save over 3 % of a step in bfloat16, 1 % in float32 (benchmarks/README.md)."""
+_WORTH_COMPILING_S = {"bfloat16": 600.0, "float32": 1000.0}
+"""Seconds of a run from which compiled kernels save twice the ten seconds of compiling: they save
+over 3 % of a step in bfloat16, 2 % in float32 (benchmarks/README.md)."""
 _FEW_OPERATIONS = 1e13
 """Floating-point operations that take any processor less time than these."""
 
@@ -357,10 +357,10 @@ def choose_kernels(
         if train.steps * step_s > _WORTH_COMPILING_S[train.precision]:
             try:
                 with stage("trying the compiler"):
-                    compiled_activation(tanh_gelu, getattr(torch, train.precision))
+                    compiled_activation(tanh_gelu, getattr(torch, train.precision), False)
                 kernels = "compiled"
             except ConfigError as error:
-                say(f"activations are not compiled: {error}")
+                say(f"kernels are not compiled: {error}")
     return recipe.model_copy(update={"train": train.model_copy(update={"kernels": kernels})})
 
 

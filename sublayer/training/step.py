@@ -16,7 +16,9 @@ from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import ConfigError
 from sublayer.model.blocks import FeedForward
-from sublayer.model.kernels.compiled import compiled_activation
+from sublayer.model.kernels.compiled import compiled_activation, compiled_rms_norm, compiled_turn
+from sublayer.model.layers import RMSNorm
+from sublayer.model.positions import RotaryPositions
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers import build_optimizer, rate_shares, set_learning_rate
 from sublayer.training.parallel import Alone, Exact, MicroBatch, Replicated
@@ -258,6 +260,10 @@ class TrainStep:
             for part in objective.modules():
                 if isinstance(part, FeedForward):
                     part.compiled = compiled_activation(part.activation, dtype, part.is_gated)
+                elif isinstance(part, RMSNorm):
+                    part.compiled = compiled_rms_norm(part.eps)
+                elif isinstance(part, RotaryPositions):
+                    part.compiled = compiled_turn(dtype, part.d_head)
         self.parallel: Alone
         if train.exact:
             self.parallel = Exact(objective, world, n_parts=train.n_micro_batches)

@@ -2,6 +2,7 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,12 +14,16 @@ from sublayer.config.model import ACTIVATIONS, FFNS, Entry, Ffn, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import slot, stacks
 from sublayer.model.blocks import FeedForward, Sublayer
-from sublayer.model.context import Context, Keys, Layout, StepKeys
+from sublayer.model.context import Context, Keys, Layout, StepKeys, rotation
 from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels import cross_entropy as losses
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.compiled import compiled_activation
+from sublayer.model.kernels.compiled import (
+    compiled_activation,
+    compiled_rms_norm,
+    compiled_turn,
+)
 from sublayer.model.kernels.elementwise import add_branch, dropout, random_lanes, swish, tanh_gelu
 from sublayer.model.layers import RMSNorm, build_norm
 from sublayer.model.parameters import parameter_roles
@@ -258,8 +263,45 @@ def test_compiled_activations_have_the_values_and_gradients_of_their_definitions
 
 
 @needs_compiler
+def test_compiled_rms_norms_have_the_values_and_gradients_of_the_definition():
+    compiled = compiled_rms_norm(1e-3)
+    for shape in ((3, 17, 38), (1, 2), (700, 64), (0, 6)):
+        x, gain = torch.randn(shape, requires_grad=True), torch.randn(shape[-1], requires_grad=True)
+        wide = [part.detach().double().requires_grad_() for part in (x, gain)]
+        value, expected = compiled(x, gain), F.rms_norm(wide[0], shape[-1:], wide[1], 1e-3)
+        close(value.double(), expected, 1e-5)
+        along = torch.randn_like(value)
+        found = torch.autograd.grad(value, (x, gain), along)
+        for part, wanted in zip(
+            found, torch.autograd.grad(expected, wide, along.double()), strict=True
+        ):
+            close(part.double(), wanted, 1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.bfloat16, 0.02)])
+def test_compiled_rotations_turn_forth_and_back_like_ours(dtype, tolerance):
+    for n_rows, n_tokens, n_heads in ((2, 7, 3), (1, 1, 1), (3, 5, 1)):
+        turn = rotation(torch.arange(n_tokens), d_head=6, base=100.0, dtype=torch.float32)
+        # Strided as in the projection of queries, keys and values.
+        heads = torch.randn(n_rows, n_tokens, 3, n_heads, 6).to(dtype)[:, :, 1].transpose(1, 2)
+        heads.requires_grad_()
+        wide = heads.detach().double().requires_grad_()
+        turned = replace(turn, compiled=compiled_turn(dtype, 6))(heads)
+        expected = turn(wide)
+        close(turned.double(), expected, tolerance)
+        for along in (torch.randn_like(turned), torch.randn_like(turned.mT).mT):
+            (found,) = torch.autograd.grad(turned, heads, along, retain_graph=True)
+            (wanted,) = torch.autograd.grad(expected, wide, along.double(), retain_graph=True)
+            close(found.double(), wanted, tolerance)
+
+
+@needs_compiler
 def test_a_compiled_gelu_has_the_bits_of_ours_in_bfloat16_in_every_thread():
-    compiled, n_threads = compiled_activation(tanh_gelu, torch.bfloat16), torch.get_num_threads()
+    compiled, n_threads = (
+        compiled_activation(tanh_gelu, torch.bfloat16, False),
+        torch.get_num_threads(),
+    )
 
     def value_and_slope(function, x):
         x = x.clone().requires_grad_()

@@ -27,7 +27,7 @@ from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.model.kernels.compiled import _compiled
+from sublayer.model.kernels.compiled import compiled_activation
 from sublayer.model.model_folder import save_model, spec_files
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
@@ -565,12 +565,13 @@ def test_compiled_kernels_are_chosen_for_long_runs_that_can_have_them(
     assert chosen() == ("compiled", [])  # 20,000 seconds
     assert chosen(step_s=1e-4) == eager
     assert chosen(**{"model.ffn": "relu"}) == eager
+    assert chosen(**{"model.ffn": "relu", "model.norm": "rms"}) == ("compiled", [])
     assert chosen(**{"train.kernels": "eager"}) == eager
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o700)
     monkeypatch.setenv("CXX", str(broken))
-    _compiled.cache_clear()
+    compiled_activation.cache_clear()
     kernels, (note,) = chosen()
     assert kernels == "eager" and str(broken) in note
     without_compiler()
