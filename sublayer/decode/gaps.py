@@ -25,7 +25,7 @@ from sublayer.decode.beam_step import Continue, DrawnContinuations, best_continu
 from sublayer.decode.sample import Sampling, check_no_gap, encode_prompt, tokenizer_of
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.kernels.products import nats_of_targets
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
 from sublayer.numbers import count, with_article
 from sublayer.system.terminal import stage

@@ -22,7 +22,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import Progress, silent
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.kernels.products import nats_of_targets
 from sublayer.model.transformer import Decoder, EncoderDecoder, evaluating
 from sublayer.numbers import count
 from sublayer.system.terminal import stage

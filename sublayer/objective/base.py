@@ -28,7 +28,7 @@ from sublayer.evaluation.items import ALONE, Items, Metric, Processes, Progress,
 from sublayer.files.arrays import Ints
 from sublayer.files.storage import as_typed
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import (
+from sublayer.model.kernels.products import (
     Smoothing,
     linear_cross_entropy,
     nats_of_targets,

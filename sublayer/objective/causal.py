@@ -41,7 +41,7 @@ from sublayer.evaluation.items import (
 )
 from sublayer.model.context import Layout
 from sublayer.model.heads import Classifier
-from sublayer.model.kernels.cross_entropy import Smoothing, linear_cross_entropy, nats_of_targets
+from sublayer.model.kernels.products import Smoothing, linear_cross_entropy, nats_of_targets
 from sublayer.model.layers import build_norm
 from sublayer.model.parameters import initial_values, initialise
 from sublayer.model.transformer import Transformer, evaluating

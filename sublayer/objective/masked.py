@@ -55,8 +55,7 @@ from sublayer.evaluation.items import (
     silent,
 )
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
-from sublayer.model.kernels.products import product
+from sublayer.model.kernels.products import Smoothing, nats_of_targets, product
 from sublayer.model.transformer import Encoder, Transformer, evaluating
 from sublayer.numbers import count
 from sublayer.objective.base import (

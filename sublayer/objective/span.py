@@ -29,7 +29,7 @@ from sublayer.evaluation.items import (
     quotient_of,
     silent,
 )
-from sublayer.model.kernels.cross_entropy import Smoothing
+from sublayer.model.kernels.products import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.numbers import count
 from sublayer.objective.base import (

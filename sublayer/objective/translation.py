@@ -52,7 +52,7 @@ from sublayer.evaluation.items import (
 )
 from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
-from sublayer.model.kernels.cross_entropy import Smoothing
+from sublayer.model.kernels.products import Smoothing
 from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.numbers import count, interval_ends, with_article
 from sublayer.objective.base import (

@@ -54,7 +54,7 @@ from sublayer.loading import (
     load_task,
 )
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.kernels.products import nats_of_targets
 from sublayer.model.model_folder import read_config
 from sublayer.model.transformer import (
     Decoder,

@@ -16,8 +16,8 @@ from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.model.context import Keys, Layout, Queries
 from sublayer.model.kernels import attention
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import add_branch, constants, dropout
+from sublayer.model.kernels.products import linear_cross_entropy
 from sublayer.model.transformer import build
 from tests.breadth import TRIES_ALL, rows
 from tests.gpu.compiled_together import CASES

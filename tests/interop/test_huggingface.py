@@ -35,7 +35,7 @@ from sublayer.interop.huggingface import (
 )
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from sublayer.model.kernels.products import linear_cross_entropy
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import TRIES_ALL, examples

@@ -20,7 +20,7 @@ from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout, Rotation, Rotations
 from sublayer.model.estimates import count_parameters
-from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from sublayer.model.kernels.products import linear_cross_entropy
 from sublayer.model.model_folder import load_weights, save_model
 from sublayer.model.parameters import parameter_roles
 from sublayer.model.positions import RotaryPositions

@@ -17,7 +17,7 @@ from sublayer.model.blocks import FeedForward, Sublayer
 from sublayer.model.context import Context, Keys, Layout, StepKeys, rotation
 from sublayer.model.estimates import count_parameters
 from sublayer.model.kernels import attention, elementwise
-from sublayer.model.kernels import cross_entropy as losses
+from sublayer.model.kernels import products as losses
 from sublayer.model.kernels.attention import attend
 from sublayer.model.kernels.compiled import (
     compiled_activation,

@@ -4,8 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sublayer.model.kernels.cross_entropy import linear_cross_entropy
-from sublayer.model.kernels.products import is_by_onednn, linear
+from sublayer.model.kernels.products import is_by_onednn, linear, linear_cross_entropy
 
 needs_onednn = pytest.mark.skipif(
     not is_by_onednn(torch.zeros(256, 256), torch.zeros(256, 256)),

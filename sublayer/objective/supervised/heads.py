@@ -35,8 +35,8 @@ from sublayer.data.tasks.spans import (
 from sublayer.evaluation.items import ALONE, Processes, Progress, Result, compute_each, silent
 from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout, Queries
-from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import dropout
+from sublayer.model.kernels.products import linear_cross_entropy
 from sublayer.model.transformer import Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective, own_objective, scored_sequences
 from sublayer.tasks.registry import TaskSpec, wording_of

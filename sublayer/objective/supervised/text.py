@@ -23,8 +23,7 @@ from sublayer.errors import ConfigError
 from sublayer.evaluation.items import compute_each, silent
 from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
-from sublayer.model.kernels.products import product
+from sublayer.model.kernels.products import linear_cross_entropy, nats_of_targets, product
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective, target_hidden
 from sublayer.objective.supervised.heads import AskedSplit
