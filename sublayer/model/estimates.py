@@ -29,7 +29,7 @@ from sublayer.config.stacks import (
     stacks,
 )
 from sublayer.config.train import NOTHING, Frozen
-from sublayer.model.kernels.sizes import GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART, block_rows
+from sublayer.model.kernels.sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
@@ -226,7 +226,7 @@ class AttentionEstimate(SublayerEstimate):
             return length * self.n_keys(step, stack)
         # Causal pairs are computed in blocks of rows, from the last row on: block i, from 0, does
         # not see the last i * n_rows keys.
-        n_rows = block_rows(is_causal=True, is_wide=step.precision == "float32")
+        n_rows = BLOCK_ROWS[True, step.precision == "float32"]
         n_whole, rest = divmod(length, n_rows)
         n_unseen = n_rows * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
         return n_rows * (n_whole * length - n_unseen) + rest**2
@@ -299,7 +299,7 @@ class AttentionEstimate(SublayerEstimate):
     ) -> int:
         """Count the score elements of a block in a backward pass, per key of a micro-batch.
 
-        A CPU computes ``block_rows`` queries at a time; fused kernels hold no scores.
+        A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold no scores.
         """
         config = step.config
         if step.device != "cpu":
@@ -307,7 +307,7 @@ class AttentionEstimate(SublayerEstimate):
         # Gradients of scores; with dropout also the weights after it.
         n_arrays = 2 if config.dropout_attention else 1
         is_wide = step.precision == "float32"
-        n_rows = min(block_rows(is_causal=is_causal, is_wide=is_wide), n_queries)
+        n_rows = min(BLOCK_ROWS[is_causal, is_wide], n_queries)
         scores = n_arrays * config.n_heads * n_rows
         # Sequence by sequence or all together, by the rule of attend_blockwise.
         has_many = config.n_heads * n_queries * n_keys >= GRAIN

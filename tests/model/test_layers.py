@@ -390,7 +390,7 @@ def test_queries_keys_and_values_of_one_tensor_are_not_copied():
 
 @pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
 def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
-    monkeypatch.setattr(attention, "block_rows", lambda **_: 2)
+    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 2))
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sublayer.model.context import Keys, Ragged, StepKeys
 from sublayer.model.kernels.elementwise import is_eager_cpu, random_lanes
-from sublayer.model.kernels.sizes import GRAIN, NARROW_HEAD, block_rows
+from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN, NARROW_HEAD
 
 _HAS_KERNEL = torch.__version__ >= "2.13"
 """Whether PyTorch's ``varlen_attn`` takes a scale and a window."""
@@ -253,7 +253,7 @@ def whole_of(*parts: Tensor) -> Tensor | None:
 def _blocks(q: Tensor, k: Tensor, is_causal: bool) -> Iterator[tuple[slice, slice]]:
     """Pair blocks of query rows with their visible keys, widest first."""
     n_queries, n_keys = q.shape[2], k.shape[2]
-    n_rows = block_rows(is_causal=is_causal, is_wide=_is_wide(q))
+    n_rows = BLOCK_ROWS[is_causal, _is_wide(q)]
     for end in range(n_queries, 0, -n_rows):
         rows = slice(max(end - n_rows, 0), end)
         n_seen = n_keys - n_queries + end if is_causal else n_keys

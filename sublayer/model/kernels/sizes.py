@@ -7,16 +7,18 @@ From 2**16 to 2**18 the time of a step is the same, with and without AVX-512. Th
 not fit into any cache, and with fewer elements the overhead of calls becomes noticeable.
 """
 
+BLOCK_ROWS = {
+    (True, True): 64,
+    (True, False): 128,
+    (False, True): 128,
+    (False, False): 128,
+}
+"""Number of query rows that attention computes at a time, by whether it is causal and in float32.
 
-def block_rows(*, is_causal: bool, is_wide: bool) -> int:
-    """Return the number of query rows that attention computes at a time.
-
-    Under causality, smaller blocks compute and save fewer weights of invisible keys. In float32
-    (``is_wide``) products of 64 rows are as fast as those of 128, in bfloat16 they are slower.
-    Blocks of all rows are slower still (256 and 512 tokens).
-    """
-    return 64 if is_causal and is_wide else 128
-
+Under causality, smaller blocks compute and save fewer weights of invisible keys. In float32
+products of 64 rows are as fast as those of 128, in bfloat16 they are slower. Blocks of all rows are
+slower still (256 and 512 tokens).
+"""
 
 GRAIN = 1 << 16
 """Number of scores per thread from which attention computes sequences separately.
