@@ -15,6 +15,7 @@ IMAGE = Path(__file__).parent / "images" / "gates.svg"
 _SIZE = (7.2, 3.1)
 _NAMES = {
     "relu": "ReLU, ReGLU",
+    "relu2": "ReLU², ReGLU²",
     "gelu": "GELU, GEGLU",
     "swish": "Swish, SwiGLU",
     "sigmoid": "GLU",

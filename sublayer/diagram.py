@@ -330,7 +330,7 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBo
         name = entry.ffn.activation
         if learns_beta(model, name):
             name = f"{name}_β"
-        inner = "x W" if name == "identity" else f"{name}(x W)"
+        inner = {"identity": "x W", "relu2": "relu(x W)²"}.get(name, f"{name}(x W)")
         formula = f"({inner} ⊙ x V) W₂" if entry.ffn.is_gated else f"{inner} W₂"
         is_named_alike = entry.variant == entry.ffn.activation
         notes.append(formula if is_named_alike else f"{entry.variant}: {formula}")

@@ -58,6 +58,7 @@ Saved = Literal["nothing", "output", "input"]
 
 ACTIVATIONS: dict[str, Saved] = {
     "relu": "output",
+    "relu2": "input",
     "gelu": "input",
     "swish": "input",
     "sigmoid": "output",
@@ -84,14 +85,16 @@ class Ffn:
         return 2 if self.is_gated else 1
 
 
-# Shazeer 2020 (2002.05202), eqs. 1-3 and 5-6.
+# Shazeer 2020 (2002.05202), eqs. 1-3 and 5-6; squared ReLU: So et al. 2021 (2109.08668), sec. 4.1.
 FFNS: dict[str, Ffn] = {
     "relu": Ffn("relu", is_gated=False),
+    "relu2": Ffn("relu2", is_gated=False),
     "gelu": Ffn("gelu", is_gated=False),
     "swish": Ffn("swish", is_gated=False),
     "glu": Ffn("sigmoid", is_gated=True),
     "bilinear": Ffn("identity", is_gated=True),
     "reglu": Ffn("relu", is_gated=True),
+    "reglu2": Ffn("relu2", is_gated=True),
     "geglu": Ffn("gelu", is_gated=True),
     "swiglu": Ffn("swish", is_gated=True),
 }

@@ -108,6 +108,7 @@ def make_network(variant, **fields):
 @pytest.mark.parametrize("variant, fields, x, expected", [
     ("relu", {}, -2.0, 0.0), ("gelu", {}, 2.0, 1.954500), ("swish", {}, -2.0, -0.238406),
     ("glu", {}, -2.0, -0.715218), ("bilinear", {}, -2.0, 12.0), ("reglu", {}, 2.0, 12.0),
+    ("relu2", {}, 3.0, 9.0), ("relu2", {}, -3.0, 0.0), ("reglu2", {}, 2.0, 24.0),
     ("geglu", {}, -2.0, 0.273000), ("geglu", {"gelu": "tanh"}, 2.0, 11.727586),
     ("swiglu", {}, -2.0, 1.430436), ("swiglu", {"swish_beta": 1.5}, 2.0, 11.430889),
 ])  # fmt: skip

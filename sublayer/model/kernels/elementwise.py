@@ -110,8 +110,31 @@ CUBIC = 0.044715 * LINEAR
 _MANY = 1 << 13
 
 
+def squared_relu(x: Tensor) -> Tensor:
+    """Compute ``max(x, 0)**2``. Source: So et al. 2021 (2109.08668), sec. 4.1."""
+    if torch.compiler.is_compiling() or not x.requires_grad:
+        return F.relu(x).square()
+    squared: Tensor = _SquaredRelu.apply(x)  # type: ignore[no-untyped-call]
+    return squared
+
+
+class _SquaredRelu(torch.autograd.Function):
+    """Squared ReLU that saves its input, where autograd would save another tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.relu().square_()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        x: Tensor = ctx.saved_tensors[0]
+        return x.relu().mul_(grad).mul_(2.0)
+
+
 FUNCTIONS: dict[str, Activation] = {
     "relu": F.relu,
+    "relu2": squared_relu,
     "swish": F.silu,  # swish with slope 1
     "sigmoid": F.sigmoid,
     "identity": lambda x: x,
