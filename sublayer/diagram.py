@@ -2,13 +2,14 @@
 
 import textwrap
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain, zip_longest
 from typing import Literal
 
 from sublayer.config.load import LoadedRecipe
-from sublayer.config.model import POSITIONS, Entry
+from sublayer.config.model import POSITIONS, Entry, parallel_entries
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.resolve import resolve_model
@@ -18,6 +19,7 @@ from sublayer.config.stacks import (
     asked_heads,
     embedding_width,
     has_head_projection,
+    has_input_norm,
     head_activation,
     is_factorised,
     learns_beta,
@@ -31,7 +33,7 @@ from sublayer.values import show
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]
 """Kind of a box, which sets its colour."""
 
-_NORMS = {"layer": "LayerNorm", "rms": "RMSNorm"}
+_NORMS = {"layer": "LayerNorm", "rms": "RMSNorm", "dyt": "Dynamic tanh"}
 _SEGMENTS = {"both": "segment A or B", "second": "segment B, or none"}
 _SHARED = {"attention": "attention weights", "ffn": "feed-forward weights"}
 
@@ -48,12 +50,17 @@ class FigureBox:
 
 @dataclass(frozen=True)
 class Residual:
-    """A residual sub-layer: ``x + step * f(norm(x))``, or ``norm(x + step * f(x))``."""
+    """A residual sub-layer, or several in parallel: the stream past boxes, and their sum."""
 
     function: FigureBox
-    norm: FigureBox | None
-    is_pre_norm: bool
-    step: float
+    before: FigureBox | None
+    """Norm of the function's input."""
+    after: FigureBox | None
+    """Norm of its output."""
+    behind: FigureBox | None
+    """Norm of the sum."""
+    step: str
+    """Step size in words; empty for 1."""
     reads_memory: bool
     """Whether its keys and values are an encoder's states."""
 
@@ -120,15 +127,16 @@ class Drawer(ABC):
         """Draw a part on the stream."""
         if isinstance(part, Residual):
             split = self.split()
-            if part.norm is not None and part.is_pre_norm:
-                self.box(part.norm)
+            if part.before is not None:
+                self.box(part.before)
             self.box(part.function)
             if part.reads_memory:
                 self.read_memory(part.function)
-            step = {0.5: "½", 0.25: "¼"}.get(part.step, f"{part.step:g}".replace("-", "−"))
-            self.join(split, "" if part.step == 1.0 else f"× {step}")
-            if part.norm is not None and not part.is_pre_norm:
-                self.box(part.norm)
+            if part.after is not None:
+                self.box(part.after)
+            self.join(split, part.step)
+            if part.behind is not None:
+                self.box(part.behind)
         elif isinstance(part, str):
             self.sum(part)
         else:
@@ -250,8 +258,8 @@ def _embeddings(
         parts.append(f"{name} positions")
     if model.segments != "none":
         parts.append(_SEGMENTS.get(model.segments, f"segments: {model.segments}"))
-    norm = _norm(model, affine=True)
-    if model.embedding_norm and norm is not None:
+    norm = _norm(model, affine=model.embedding_norm == "affine")
+    if model.embedding_norm != "none" and norm is not None:
         parts.append(norm)
     if is_factorised(model) and is_of_sum:
         assert embedding_width(model) == model.d_embed, "the sum is as wide as the embedding"
@@ -260,7 +268,7 @@ def _embeddings(
 
 
 def _is_changed_after_sum(model: ResolvedModel) -> bool:
-    has_norm = model.embedding_norm and model.norm != "none"
+    has_norm = model.embedding_norm != "none"
     return has_norm or (model.embedding_projection == "sum" and model.d_embed != model.d_model)
 
 
@@ -270,20 +278,14 @@ def _block(model: ResolvedModel, stack: StackShape, objective: ObjectiveTable | 
     if POSITIONS[model.positions].adds_before == "every":
         layers = "from layer 2 on" if _is_changed_after_sum(model) else "of the layer"
         parts.append(f"{model.positions.removesuffix('-per-layer')} positions {layers}")
-    for entry in stack.block:
+    for group in parallel_entries(stack.block):
+        entry = stack.block[group.start]
         if entry.kind.is_recurrent:
             units = f"{count(model.d_model, 'unit')}"
             about = (units, "reads its state at the token before")
             parts.append(FigureBox("recurrent", entry.kind.title, about))
         else:
-            residual = Residual(
-                function=_function(model, stack, entry),
-                norm=_norm(model, affine=model.norm_affine),
-                is_pre_norm=model.norm_order == "pre",
-                step=entry.step,
-                reads_memory=entry.kind.attends_to == "memory",
-            )
-            parts.append(residual)
+            parts.append(_residual(model, stack, stack.block[group.start : group.stop]))
     notes: tuple[str, ...] = ()
     if model.share != "none":
         what = _SHARED.get(model.share, "weights")
@@ -304,6 +306,36 @@ def _block(model: ResolvedModel, stack: StackShape, objective: ObjectiveTable | 
         title = "Losses of the lower layers"
         loss = FigureBox("loss", title, (of_each_layer.title, *of_each_layer.notes))
     return Block(tuple(parts), stack.n_layers, notes, loss)
+
+
+def _step(step: float) -> str:
+    words = {0.5: "½", 0.25: "¼"}.get(step, f"{step:g}".replace("-", "−"))
+    return "" if step == 1.0 else f"× {words}"
+
+
+def _residual(model: ResolvedModel, stack: StackShape, together: Sequence[Entry]) -> Residual:
+    """Return the figure of an entry of a block, or of several in parallel as one box."""
+    boxes = [_function(model, stack, entry) for entry in together]
+    steps = {_step(entry.step) for entry in together}
+    function = boxes[0]
+    if len(boxes) > 1:
+        notes = ["in parallel"]
+        for box, entry in zip(boxes, together, strict=True):
+            notes += [*box.notes, *([f"all of it {_step(entry.step)}"] if len(steps) > 1 else [])]
+        function = FigureBox(boxes[0].role, " + ".join(box.title for box in boxes), tuple(notes))
+    norm = _norm(model, affine=model.norm_affine)
+    each = norm
+    if norm is not None and len(boxes) > 1:
+        each = FigureBox(norm.role, norm.title, ("one for each of them",))
+    of_input = each if model.parallel_norm == "separate" else norm
+    return Residual(
+        function=function,
+        before=of_input if has_input_norm(model) else None,
+        after=each if model.norm_order in ("around", "after") else None,
+        behind=norm if model.norm_order == "post" else None,
+        step=steps.pop() if len(steps) == 1 else "",
+        reads_memory=any(entry.kind.attends_to == "memory" for entry in together),
+    )
 
 
 def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBox:

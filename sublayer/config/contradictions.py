@@ -99,6 +99,12 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
         )
     if model.norm == "none" and model.final_norm in ("affine", "plain"):
         raise ConfigError(f"model.final_norm = {model.final_norm} contradicts model.norm = none")
+    for name in ("final_norm", "embedding_norm"):
+        if model.norm == "dyt" and getattr(model, name) == "plain":
+            raise ConfigError(
+                f"model.{name} = plain contradicts model.norm = dyt, whose slope is a parameter: "
+                "give affine or none"
+            )
     is_shared = any(shares(model, entry) for entry in entries(model))
     if model.share in ("attention", "ffn") and not is_shared:
         raise ConfigError(

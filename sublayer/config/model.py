@@ -1,15 +1,19 @@
 """``[model]``: the architecture, a field for each paper's idea, and rows of the parts it composes.
 
 The parts are feed-forward networks, kinds of sub-layer and position schemes, read by errors,
-schema, counts and models. A block is a list of residual sub-layers, each ``name[:variant][*step]``.
+schema, counts and models. A block is a list of residual sub-layers, each ``name[:variant][*step]``,
+or several of these joined by ``+`` in parallel.
 The cost of a sub-layer is a row of ``sublayer.model.estimates``, its module a row of
 ``sublayer.model.blocks``.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from sublayer.config.table import (
     LARGEST_FACTOR,
@@ -205,6 +209,7 @@ POSITIONS: dict[str, PositionScheme] = {
 BLOCKS: dict[str, tuple[str, ...]] = {
     "transformer": ("attention", "ffn"),
     "macaron": ("ffn*0.5", "attention", "ffn*0.5"),
+    "parallel": ("attention+ffn",),
 }
 
 
@@ -217,6 +222,8 @@ class Entry:
     """The name of its feed-forward network; None for attention."""
     step: float
     """Finite and not 0; below 0 it subtracts."""
+    is_joined: bool = False
+    """True where it reads the input of the entry before it, in parallel."""
 
     @property
     def kind(self) -> SublayerKind:
@@ -232,6 +239,21 @@ class Entry:
         variant = "" if self.variant is None else f":{self.variant}"
         step = "" if self.step == 1.0 else f"*{self.step!r}"
         return f"{self.name}{variant}{step}"
+
+
+def parallel_entries(block: tuple[Entry, ...]) -> tuple[range, ...]:
+    """Return the indices of the entries that read one input, of each such group in order."""
+    starts = [index for index, entry in enumerate(block) if not entry.is_joined]
+    return tuple(map(range, starts, [*starts[1:], len(block)]))
+
+
+def write_block(block: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Return the texts that ``parse_block`` reads as these entries."""
+    return tuple("+".join(str(block[i]) for i in group) for group in parallel_entries(block))
+
+
+_JOINT = re.compile(r"\+(?=[a-z])")
+"""The sign between parallel entries, which is none of a step such as ``1e+3``."""
 
 
 def parse_block(
@@ -251,11 +273,12 @@ def parse_block(
         block = BLOCKS[block]
     if not block:
         raise ConfigError(f"{field} is an empty list: give at least one of attention, ffn")
-    if len(block) > MOST_ENTRIES:
-        raise ConfigError(f"{field} has {len(block):,} entries: give at most {MOST_ENTRIES}")
+    parts = [(text, n > 0) for whole in block for n, text in enumerate(_JOINT.split(whole))]
+    if len(parts) > MOST_ENTRIES:
+        raise ConfigError(f"{field} has {len(parts):,} entries: give at most {MOST_ENTRIES}")
     written = {name: kind for name, kind in SUBLAYERS.items() if not kind.is_recurrent}
     entries = []
-    for text in block:
+    for text, is_joined in parts:
         head, star, step_text = text.partition("*")
         name, colon, variant = head.partition(":")
         takes_variant = name in written and written[name].has_variants
@@ -273,20 +296,21 @@ def parse_block(
                 f"{', '.join(FFNS)}; the step, a number, must be finite and not 0, at most "
                 f"{LARGEST_FACTOR:,.0f}"
             )
-        entries.append(Entry(name, (variant or default_ffn) if takes_variant else None, step))
+        ffn = (variant or default_ffn) if takes_variant else None
+        entries.append(Entry(name, ffn, step, is_joined))
     return tuple(entries)
 
 
 def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Build the block of an encoder-decoder's decoder: a ``cross`` after each ``attention``.
 
-    It copies the step of the entry that it follows.
+    It copies the step of the entry that it follows, and comes after the entries parallel to it.
     """
     entries: list[Entry] = []
-    for entry in block:
-        entries.append(entry)
-        if entry.kind.attends_to == "itself":
-            entries.append(Entry("cross", None, entry.step))
+    for group in parallel_entries(block):
+        members = block[group.start : group.stop]
+        steps = [entry.step for entry in members if entry.kind.attends_to == "itself"]
+        entries += [*members, *(Entry("cross", None, step) for step in steps)]
     return tuple(entries)
 
 
@@ -304,6 +328,13 @@ else:
 
 of_blocks = partial(field, when=("blocks",))
 """Declare a field of blocks, without effect in an LSTM."""
+_NORMS = ("layer", "rms", "dyt")
+_Parts = Literal["affine", "plain", "none"]
+
+
+def _as_parts(value: Any) -> Any:
+    """Return the value of ``embedding_norm`` that earlier files give as true or false."""
+    return ("none", "affine")[value] if isinstance(value, bool) else value
 
 
 class ModelConfig(Table):
@@ -340,14 +371,17 @@ class ModelConfig(Table):
     positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT)."""
     project_embeddings: Literal["as-needed", "always"] = "as-needed"
     """Projections of the embedding and of a linear head even if d_embed equals d_model."""
-    embedding_norm: bool = of_blocks(False, needs={"norm": ("layer", "rms")})
-    """Norm with parameters after the sum of embeddings."""
+    embedding_norm: Annotated[_Parts, BeforeValidator(_as_parts)] = of_blocks(
+        "none", needs={"norm": _NORMS}
+    )
+    """Norm after the sum of embeddings: with parameters (or true), without, or none (or false)."""
     segments: Literal["none", "both", "second"] = field("none", needs={"kind": ("encoder",)})
     """Learned vectors of a pair's segments, added to the embeddings; second: zero for the first
     segment."""
     block: str | List = of_blocks("transformer")
-    """Residual sub-layers of a block in order: transformer, macaron, or a list of
-    name[:variant][*step] over attention and ffn."""
+    """Residual sub-layers of a block in order: transformer, macaron, parallel, or a list of
+    name[:variant][*step] over attention and ffn; joined by +, as in attention+ffn, they are
+    computed in parallel from one input."""
     decoder_block: str | List | None = field(
         None,
         derived="block, with cross*s after each attention*s",
@@ -365,18 +399,29 @@ class ModelConfig(Table):
     swish_beta: Factor | Literal["learned"] = field(1.0, when=("networks", "swish"))
     """Slope b of swish, x / (1 + exp(-b x)): 1 is SiLU; learned: one number of each network, 1
     at first."""
-    norm: Literal["layer", "rms", "none"] = of_blocks("layer")
-    """Normalisation of each sub-layer."""
-    norm_order: Literal["pre", "post"] = of_blocks("pre", needs={"norm": ("layer", "rms")})
-    """Normalisation of a sub-layer's input (pre) or of its sum with the residual (post)."""
+    norm: Literal["layer", "rms", "dyt", "none"] = of_blocks("layer")
+    """Normalisation of each sub-layer; dyt: a dynamic tanh in its place."""
+    norm_order: Literal["pre", "post", "around", "after"] = of_blocks("pre", needs={"norm": _NORMS})
+    """Normalisation of a sub-layer's input (pre), of its sum with the residual (post), of its
+    output before that sum (after: Olmo2), or of input and output (around: Gemma2)."""
+    parallel_norm: Literal["shared", "separate"] = field(
+        "shared",
+        needs={"norm": _NORMS, "norm_order": ("pre", "around")},
+        when=("blocks", "parallel"),
+    )
+    """Norm of the input of parallel sub-layers: one for all (GPT-J, Cohere), or one for each
+    (GPT-NeoX)."""
     norm_affine: bool = of_blocks(True, needs={"norm": ("layer", "rms")})
     """Learned gain (and offset) of the norms of the sub-layers."""
+    norm_bias: bool = field(True, needs={"norm": ("layer", "dyt")}, when=("blocks", "affine-norms"))
+    """Learned offset of norms with parameters, those of embeddings, head and end included (none:
+    Cohere)."""
     norm_eps: Fraction[float | None] = of_blocks(
         None, derived="1e-5 for layer, 1e-6 for rms", needs={"norm": ("layer", "rms")}
     )
     """Constant added to the variance under the root."""
-    final_norm: Literal["affine", "plain", "none"] | None = of_blocks(
-        None, derived="affine after pre-norm blocks, none otherwise"
+    final_norm: _Parts | None = of_blocks(
+        None, derived="affine, but none where norm_order is post or norm is none"
     )
     """Norm after the last block: with parameters, without, or none."""
     positions: PositionName = field("learned", when=("blocks", "scored-positions"))

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from sublayer.config.contradictions import check_model
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, task_of
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import ModelConfig, write_block
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
@@ -35,12 +35,12 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
 
 def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, Any]:
     """Return the derived fields of a model, without checking them."""
-    is_pre_norm = model.norm != "none" and model.norm_order == "pre"
+    has_final_norm = model.norm != "none" and model.norm_order != "post"
     multiple = model.vocab_multiple
     decoder: dict[str, Any] = dict.fromkeys(DECODER_FIELDS)
     if model.kind == "encoder-decoder":
         stack = stacks(model)[-1]
-        block = tuple(str(entry) for entry in stack.block)
+        block = write_block(stack.block)
         decoder = {"n_decoder_layers": stack.n_layers, "decoder_block": block}
     return {
         **decoder,
@@ -49,7 +49,7 @@ def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, An
         "d_ff": model.d_ff or 4 * model.d_model,
         "d_embed": model.d_embed or model.d_model,
         "norm_eps": model.norm_eps or (1e-6 if model.norm == "rms" else 1e-5),
-        "final_norm": model.final_norm or ("affine" if is_pre_norm else "none"),
+        "final_norm": model.final_norm or ("affine" if has_final_norm else "none"),
         "dropout_attention": _or(model.dropout_attention, model.dropout),
         "dropout_ffn": model.dropout_ffn or 0.0,
         "dropout_embedding": _or(model.dropout_embedding, model.dropout),
@@ -64,7 +64,7 @@ DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
 
 OF_NO_BLOCKS: dict[str, Any] = {
     "norm": "none",
-    "embedding_norm": False,
+    "embedding_norm": "none",
     "positions": "none",
     "share": "none",
     "dropout_attention": 0.0,

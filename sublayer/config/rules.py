@@ -116,6 +116,14 @@ def _activation_use(activation: str) -> Use:
     return Use(f"{when} {activation}", holds)
 
 
+def _has_affine_norm(recipe: Recipe) -> bool:
+    model = recipe.model
+    is_affine = model.final_norm == "affine" or model.embedding_norm == "affine"
+    ends_affine = model.final_norm is None and model.norm_order != "post"
+    has_own = model.head == "transform" or model.span_head == "joint"
+    return model.norm_affine or is_affine or ends_affine or has_own
+
+
 def _has_compiled_kernel(recipe: Recipe) -> bool:
     model = recipe.model
     ffns = {entry.variant for entry in entries(model)}
@@ -209,6 +217,15 @@ CONDITIONS: dict[str, Use] = {
     "scored-positions": Use(
         f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
         lambda recipe: recipe.model.positions not in _IN_ATTENTION or _has_attention(recipe),
+    ),
+    "affine-norms": Use(
+        "model.norm_affine is true, model.final_norm or model.embedding_norm is affine, or "
+        "model.head or model.span_head has a norm",
+        _has_affine_norm,
+    ),
+    "parallel": Use(
+        "model.block joins entries by +",
+        lambda recipe: any(entry.is_joined for entry in entries(recipe.model)),
     ),
     "ffn": Use(
         "model.block has an ffn entry",

@@ -10,6 +10,7 @@ from sublayer.config.model import (
     Entry,
     ModelConfig,
     PositionScheme,
+    parallel_entries,
     parse_block,
     with_cross,
 )
@@ -76,8 +77,25 @@ def linear_parameters(model: ModelConfig, d_in: int, d_out: int) -> int:
 
 def norm_parameters(model: ModelConfig, width: int) -> int:
     """Count the parameters of an affine norm: gains, and for a layer norm also biases."""
-    per_feature = {"layer": 2, "rms": 1, "none": 0}[model.norm]
-    return per_feature * width
+    with_bias = 1 + model.norm_bias
+    per_feature = {"layer": with_bias, "rms": 1, "dyt": with_bias, "none": 0}[model.norm]
+    return per_feature * width + (model.norm == "dyt")  # the slope of a dynamic tanh
+
+
+def has_input_norm(model: ModelConfig) -> bool:
+    """Return whether sub-layers normalise their input."""
+    return model.norm != "none" and model.norm_order in ("pre", "around")
+
+
+def n_norms(model: ModelConfig, entry: Entry) -> tuple[int, int]:
+    """Count the norms of an entry's input, and those of its output or its sum with the residual.
+
+    Where the model has norms.
+    """
+    has_own = not entry.is_joined or model.parallel_norm == "separate"
+    is_of_output = model.norm_order in ("around", "after")
+    is_of_sum = model.norm_order == "post" and not entry.is_joined
+    return int(has_own and model.norm_order in ("pre", "around")), int(is_of_output or is_of_sum)
 
 
 @dataclass(frozen=True)
@@ -100,10 +118,14 @@ class StackShape:
         return any(entry.kind.attends_to == "itself" for entry in self.block)
 
     @property
-    def last_attention(self) -> int | None:
-        """Return the index in the block of its last self-attention; None if there is none."""
-        places = [i for i, entry in enumerate(self.block) if entry.kind.attends_to == "itself"]
-        return places[-1] if places else None
+    def last_attention(self) -> range:
+        """Return the indices in the block of its last self-attention and the entries parallel to
+        it; empty if there is none."""
+        found = range(0)
+        for group in parallel_entries(self.block):
+            if any(self.block[index].kind.attends_to == "itself" for index in group):
+                found = group
+        return found
 
     @property
     def is_causal(self) -> bool:

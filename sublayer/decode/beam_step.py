@@ -21,11 +21,11 @@ from sublayer.decode.step import (
     feed_forward,
     linear,
     pack_linear,
-    residual,
+    residuals,
     takes_vectors,
     unrolled_head,
 )
-from sublayer.model.blocks import AnySublayer, Attention, CrossAttention, Sublayer
+from sublayer.model.blocks import Attention, CrossAttention, Sublayer
 from sublayer.model.context import Rotation, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
 from sublayer.model.transformer import EncoderDecoder
@@ -308,12 +308,8 @@ class BeamStepper:
         self._model = model
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
-        unrolled = model.stack.map_slots(self._sublayer)
+        self._layers = residuals(model.stack, self._function)
         self._step_bias = StepBias(model.positions)
-        self._layers = [
-            [((layer, index), branch) for index, branch in enumerate(block)]
-            for layer, block in enumerate(unrolled)
-        ]
         self._logits = unrolled_head(model, n_rows)
 
     def admit(
@@ -361,8 +357,8 @@ class BeamStepper:
             if layer > 0:
                 vectors = model.positions.vectors(layer, positions, x.dtype)
                 x = x if vectors is None else x + vectors.view(x.shape)
-            for index, sublayer in sublayers:
-                x = sublayer(x, index, step)
+            for group, sublayer in sublayers:
+                x = sublayer(x, *[((layer, index), step) for index in group])
         return self._logits(model.final_norm(x))
 
     def _bias(self, cache: BeamCache, dtype: torch.dtype) -> Float[Tensor, "N H 1 LB"] | None:
@@ -378,14 +374,13 @@ class BeamStepper:
         lengths = torch.tensor(cache.lengths, device=cache.device)
         return scheme.score_bias(lengths[:, None], cache.key_positions(), dtype)
 
-    def _sublayer(self, sublayer: AnySublayer) -> Branch:
-        assert isinstance(sublayer, Sublayer), "an LSTM has no encoder"
+    def _function(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function
         if isinstance(function, Attention):
-            return residual(sublayer, self._attention(function))
+            return self._attention(function)
         if isinstance(function, CrossAttention):
-            return residual(sublayer, self._cross(function))
-        return residual(sublayer, feed_forward(function, self._n_rows))
+            return self._cross(function)
+        return feed_forward(function, self._n_rows)
 
     def _attention(self, attention: Attention) -> Branch:
         project = pack_linear(*attention.maps(), self._n_rows)

@@ -7,7 +7,7 @@ bfloat16 included, weights packed by oneDNN are faster. Both copy the weights. T
 ``benchmarks/generate_speed.py``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +16,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.model.blocks import AnySublayer, Attention, CrossAttention, FeedForward, Sublayer
+from sublayer.model.blocks import (
+    AnySublayer,
+    Attention,
+    CrossAttention,
+    FeedForward,
+    Stack,
+    Sublayer,
+)
 from sublayer.model.cache import Cache, KeyValues
 from sublayer.model.context import Layout, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
@@ -105,17 +112,62 @@ Branch = Callable[..., Tensor]
 """A sub-layer's function: of the rows, and of further arguments of its kind."""
 
 
-def residual(sublayer: Sublayer, branch: Branch) -> Branch:
-    """Build a residual sub-layer from its branch, with its norm and its step size.
+Residual = Callable[..., Tensor]
+"""Residual sub-layers in parallel, mostly one: of the rows, and for each of them the tuple of
+further arguments of its function."""
 
-    Further arguments go to the branch. There is no dropout.
+
+def residuals(
+    stack: Stack, unroll: Callable[[Sublayer], Branch]
+) -> list[list[tuple[range, Residual]]]:
+    """Unroll every executed block into residual sub-layers, with the indices of their entries.
+
+    ``unroll`` unrolls the function of a sub-layer.
     """
-    # The method, not the module: a module's call looks for hooks, which costs every step.
-    norm = sublayer.norm.forward
-    step_size = sublayer.step_size
-    if sublayer.is_pre_norm:
-        return lambda x, *rest: torch.add(x, branch(norm(x), *rest), alpha=step_size)
-    return lambda x, *rest: norm(torch.add(x, branch(x, *rest), alpha=step_size))
+
+    def unrolled(sublayer: AnySublayer) -> tuple[Sublayer, Branch]:
+        assert isinstance(sublayer, Sublayer), "LSTMs have a separate stepper, and no encoder"
+        return sublayer, unroll(sublayer)
+
+    return [
+        [(group, residual([block[index] for index in group])) for group in stack.groups]
+        for block in stack.map_slots(unrolled)
+    ]
+
+
+def residual(parallel: Sequence[tuple[Sublayer, Branch]]) -> Residual:
+    """Build residual sub-layers in parallel from their functions, with norms and step sizes.
+
+    There is no dropout.
+    """
+    parts: list[tuple[Branch, Branch, float]] = []
+    for sublayer, function in parallel:
+        # The method, not the module: a module's call looks for hooks, which costs every step.
+        branch, norm = function, sublayer.norm.forward
+        if sublayer.output_norm is not None:
+            branch = _after(function, sublayer.output_norm.forward)
+        parts.append((branch, norm, sublayer.step_size))
+    first = parallel[0][0]
+    (branch, norm, step_size), *joined = parts
+    is_pre_norm, shares_norm = first.is_pre_norm, first.shares_norm
+
+    def add_all(x: Tensor, rest: tuple[Any, ...], *rests: tuple[Any, ...]) -> Tensor:
+        normed = norm(x) if is_pre_norm else x
+        total = torch.add(x, branch(normed, *rest), alpha=step_size)
+        for (its_branch, its_norm, its_step), its_rest in zip(joined, rests, strict=True):
+            its_input = its_norm(normed if shares_norm else x)
+            total = torch.add(total, its_branch(its_input, *its_rest), alpha=its_step)
+        return total if is_pre_norm else norm(total)
+
+    if joined:
+        return add_all
+    if is_pre_norm:
+        return lambda x, rest: torch.add(x, branch(norm(x), *rest), alpha=step_size)
+    return lambda x, rest: norm(torch.add(x, branch(x, *rest), alpha=step_size))
+
+
+def _after(function: Branch, norm: Branch) -> Branch:
+    return lambda x, *rest: norm(function(x, *rest))
 
 
 def feed_forward(ffn: nn.Module, n_rows: int) -> Branch:
@@ -223,7 +275,7 @@ class Stepper:
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
         self._step_bias = StepBias(model.positions)
-        self._layers = model.stack.map_slots(self._sublayer)
+        self._layers = residuals(model.stack, self._function)
         self._logits = unrolled_head(model, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
@@ -273,17 +325,16 @@ class Stepper:
             if layer > 0:
                 vectors = model.positions.vectors(layer, positions, x.dtype)
                 x = x if vectors is None else x + vectors[0]
-            for index, sublayer in enumerate(sublayers):
-                x = sublayer(x, key_values(layer, index), rotations, bias)
+            for group, sublayer in sublayers:
+                x = sublayer(x, *[(key_values(layer, index), rotations, bias) for index in group])
         return self._logits(model.final_norm(x))
 
-    def _sublayer(self, sublayer: AnySublayer) -> Branch:
-        assert isinstance(sublayer, Sublayer), "an LSTM has a separate stepper"
+    def _function(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function
         assert not isinstance(function, CrossAttention), "a decoder alone has no cross entries"
         if isinstance(function, Attention):
-            return residual(sublayer, self._attention(function))
-        return residual(sublayer, feed_forward(function, self._n_rows))
+            return self._attention(function)
+        return feed_forward(function, self._n_rows)
 
     def _attention(self, attention: Attention) -> Branch:
         project = pack_linear(*attention.maps(), self._n_rows)

@@ -22,10 +22,12 @@ from sublayer.config.stacks import (
     StackShape,
     embedding_width,
     has_head_projection,
+    has_input_norm,
     head_activation,
     is_factorised,
     n_classes,
     n_frozen_sets,
+    n_norms,
     stacks,
 )
 from sublayer.config.train import NOTHING, Frozen
@@ -85,13 +87,17 @@ def block_activations(step: Workload, stack: StackShape, *, is_last: bool = Fals
         if step.precision == "bfloat16":
             # Autocast casts stacked weights anew for every use.
             total += step.narrow * estimate.n_stacked
-        if index == stack.last_attention and n_read < length:
-            assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
-            normed = step if config.norm_order == "pre" else few
-            total += normed.n_tokens(stack) * norm_activations(config)
-            total += step.n_tokens(stack) * step.narrow * config.d_model
+        if index in stack.last_attention and n_read < length:
+            n_before, n_after = n_norms(config, entry)
+            n_normed = n_before * step.n_tokens(stack) + n_after * few.n_tokens(stack)
+            total += n_normed * norm_activations(config)
             total += few.n_tokens(stack) * dropout_mask
-            total += estimate.saved_of_queries(step, stack, n_read)
+            if isinstance(estimate, AttentionEstimate):
+                total += step.n_tokens(stack) * step.narrow * config.d_model
+                total += estimate.saved_of_queries(step, stack, n_read)
+            else:
+                total += few.n_tokens(stack) * step.narrow * config.d_model
+                total += estimate.saved(few, stack)
             now = few
         else:
             total += sublayer_activations(now, stack, entry)
@@ -101,11 +107,15 @@ def block_activations(step: Workload, stack: StackShape, *, is_last: bool = Fals
 def sublayer_activations(step: Workload, stack: StackShape, entry: Entry) -> int:
     """Sum the bytes of activations of a micro-batch that a sub-layer saves.
 
-    Inputs of its norm and its function, its dropout mask, and tensors saved inside the function.
+    Inputs of its norms and its function, its dropout mask, and tensors saved inside the function.
     """
     config = step.config
-    norm = norm_activations(config)
+    norm = sum(n_norms(config, entry)) * norm_activations(config)
     function_input = step.narrow * config.d_model
+    if entry.is_joined and has_input_norm(config) and config.parallel_norm == "separate":
+        norm -= FLOAT32_BYTES * config.d_model  # the first norm saves the same input
+    elif entry.is_joined and step.precision == "float32":
+        function_input = 0  # that of the first function
     dropout_mask = config.d_model if config.dropout else 0  # a byte for each element
     per_token = norm + function_input + dropout_mask
     inside = estimate_of(config, entry).saved(step, stack)
@@ -119,10 +129,11 @@ def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
     """
     if config.norm == "none":
         return 0
-    # Layer norm: mean and inverse deviation; RMS norm: inverse root of the mean square.
-    n_statistics = 2 if config.norm == "layer" else 1
     n_inputs = width or config.d_model
-    return FLOAT32_BYTES * (n_inputs + n_statistics)
+    # Layer norm: mean and inverse deviation; RMS norm: inverse root of the mean square; dynamic
+    # tanh: its tanh.
+    n_beside = {"layer": 2, "rms": 1, "dyt": n_inputs}[config.norm]
+    return FLOAT32_BYTES * (n_inputs + n_beside)
 
 
 def score_bias(step: Workload, stack: StackShape) -> tuple[int, int, int]:
@@ -209,17 +220,19 @@ def loss_activations(step: Workload) -> int:
     if config.head == "transform":
         # The activation saves its input or its slope, the norm its input. An output that is saved,
         # as ReLU's, is the same tensor as the input of a norm without casts.
-        casts_nothing = config.norm == "rms" or step.precision == "float32"
+        casts_nothing = config.norm in ("rms", "dyt") or step.precision == "float32"
         is_norms_input = config.norm != "none" and casts_nothing
         saved = ACTIVATIONS[head_activation(config)]
         is_counted = saved == "nothing" or (saved == "output" and is_norms_input)
         position += 0 if is_counted else step.narrow * config.d_embed
         if config.norm == "rms":
             position += step.narrow * (config.d_embed + 1)
+        elif config.norm == "dyt":
+            position += (step.narrow + FLOAT32_BYTES) * config.d_embed
         else:
             position += norm_activations(config, config.d_embed)
     # Autocast computes layer norms in float32, which linear maps and RMS norm narrow.
-    is_wide = config.norm == "layer" if config.head == "transform" else not projects
+    is_wide = config.norm in ("layer", "dyt") if config.head == "transform" else not projects
     position += (FLOAT32_BYTES if is_wide else step.narrow) * config.d_embed
     n_columns = config.d_embed + (1 if config.head_bias else 0)
     matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
@@ -228,7 +241,7 @@ def loss_activations(step: Workload) -> int:
     state_gradients = FLOAT32_BYTES * n_predicted(step) * config.d_model
     weight_gradients = FLOAT32_BYTES * config.vocab_size * (config.d_model + 1)
     norm_per_token = final_norm_activations(step)
-    is_normed_first = config.norm_order == "pre" and config.norm != "none"
+    is_normed_first = has_input_norm(config)
     adds_positions = POSITIONS[config.positions].adds_before == "every"
     if norm_per_token and not adds_positions and (step.recomputes or is_normed_first):
         # Its input is counted already: the next block saves the same tensor.
@@ -264,7 +277,7 @@ def stack_activations(step: Workload, stack: StackShape) -> int:
     # The embedding stage: ids, norm input, dropout mask and projection input of a token.
     width = embedding_width(config)
     per_token = _ID_BYTES + _SEGMENT_BYTES[config.segments]
-    per_token += norm_activations(config, width) if config.embedding_norm else 0
+    per_token += norm_activations(config, width) if config.embedding_norm != "none" else 0
     is_dropped = config.dropout_embedding and config.dropout_embedding_of == "sum"
     per_token += width if is_dropped else 0  # a byte for each element
     per_token += step.narrow * config.d_embed if is_factorised(config) else 0
@@ -461,8 +474,7 @@ def step_sizes(
             one_input = n_tokens * FLOAT32_BYTES * config.d_model
             # A recomputed block; its input, if saved uncast, is counted already.
             block = block_activations(step, stack) + _block_work(step, stack)
-            is_normed_first = config.norm_order == "pre" and config.norm != "none"
-            if is_normed_first or step.precision == "float32":
+            if has_input_norm(config) or step.precision == "float32":
                 block -= one_input
             in_first_blocks.append(held - n_tokens * final_activations(step) + block)
             # The last block backwards has only its input, and not all gradients yet.

@@ -385,9 +385,11 @@ class LayerFlow:
         self, entries: Sequence[Entry], block: Sequence[Sublayer], context: Context
     ) -> None:
         self._context = context
-        by_field: dict[Attended, list[Sublayer]] = {name: [] for name in _FIELDS}
+        by_field: dict[Attended, list[tuple[Sublayer, Sublayer]]] = {name: [] for name in _FIELDS}
+        normer = block[0]
         for entry, sublayer in zip(entries, block, strict=True):
-            by_field[entry.kind.attends_to].append(sublayer)
+            normer = normer if entry.is_joined and sublayer.shares_norm else sublayer
+            by_field[entry.kind.attends_to].append((normer, sublayer))
         self._by_field = {name: sublayers for name, sublayers in by_field.items() if sublayers}
         first = block[0]
         has_norm = not isinstance(first.norm, nn.Identity)
@@ -416,9 +418,10 @@ class LayerFlow:
 
     def _field(self, name: Attended, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for sublayer in self._by_field[name]:
-            normed = sublayer.norm(x) if sublayer.is_pre_norm else x
-            total = total + sublayer.step_size * sublayer.function(normed, self._context)
+        for normer, sublayer in self._by_field[name]:
+            normed = normer.norm(x) if normer.is_pre_norm else x
+            branch, _ = sublayer.branch(normed, self._context)
+            total = total + sublayer.step_size * branch
         return total
 
     def _velocity(self, x: Tensor) -> Tensor:

@@ -210,8 +210,7 @@ def measure_layers(
             context = model.context(layout, x.dtype)
             for _ in range(beyond):
                 before = x
-                for sublayer in model.stack.block(0):
-                    x, _ = sublayer(x, context)
+                x, _ = model.stack.run_block(0, x, context)
                 compared.append(compare_states(before[real], x[real]))
             batches.append([values.cpu().numpy() for values in compared])
             n_done += rows.n_tokens
@@ -352,10 +351,14 @@ def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tupl
         if positioned is not x:
             x = positioned
             yield "positions", x
-    for entry, sublayer in zip(body.shape.block, body.stack.block(layer), strict=True):
-        assert isinstance(sublayer, Sublayer), "the model was checked"
-        x, _ = sublayer.add(x, context)
-        yield entry.name, x
+    block: list[Sublayer] = body.stack.block(layer)  # type: ignore[assignment]  # it was checked
+    for group in body.stack.groups:
+        sublayer, *joined = (block[index] for index in group)
+        before, parallel = x, [(each, context) for each in joined]
+        # Branches in parallel are added one after another.
+        for n, index in enumerate(group):
+            x, _ = sublayer.add(before, context, parallel[:n])  # type: ignore[arg-type]
+            yield body.shape.block[index].name, x
         if not sublayer.is_pre_norm and not isinstance(sublayer.norm, nn.Identity):
             x = sublayer.norm(x)
             yield "norm", x

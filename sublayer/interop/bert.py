@@ -147,7 +147,7 @@ class Bert(Family):
         "bias": True,
         "positions": "learned",
         "segments": "both",
-        "embedding_norm": True,
+        "embedding_norm": "affine",
         "embedding_scale": "none",
         "share": "none",
         "head_bias": True,

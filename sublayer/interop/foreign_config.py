@@ -70,7 +70,7 @@ def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
 def _deciders(config: ResolvedModel, name: str) -> Mapping[str, tuple[Any, ...]]:
     """Return the fields, and their values, under which a field has an effect."""
     if name == "final_norm":
-        return {"norm": ("layer", "rms")}
+        return {"norm": ("layer", "rms", "dyt")}
     needs: Mapping[str, tuple[Any, ...]] = extra(type(config).model_fields[name]).get("needs") or {}
     return needs
 
@@ -89,7 +89,7 @@ def _default(config: ResolvedModel, name: str) -> Any:
 
 
 def _steps(block: tuple[Entry, ...]) -> list[tuple[str, float]]:
-    return [(entry.name, entry.step) for entry in block]
+    return [(f"{'+' if entry.is_joined else ''}{entry.name}", entry.step) for entry in block]
 
 
 def _has_usual_decoder_block(config: ResolvedModel) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.model import Entry, Ffn, Role
+from sublayer.config.model import Entry, Ffn, Role, parallel_entries
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import StackShape, slot
+from sublayer.config.stacks import StackShape, n_norms, slot
 from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend, split_heads
@@ -340,42 +341,88 @@ FUNCTIONS: dict[str, type[Function]] = {
 """Class of each kind of sub-layer, by its name in a block."""
 
 
+Parallel = Sequence[tuple["JoinedSublayer", Context]]
+"""Sub-layers in parallel to another, with their contexts."""
+
+
 class Sublayer(nn.Module):
     """Compute ``x + step * f(norm(x))`` (pre-norm) or ``norm(x + step * f(x))`` (post-norm).
 
-    Dropout acts on the output of f, before the step (Macaron Net, as released). The step size is
-    that of the block's entry: 1/2 for Macaron's two feed-forward networks.
+    With the norm after f it is ``x + step * norm(f(x))``, with norms around it
+    ``x + step * output_norm(f(norm(x)))``. Parallel functions read one input, and all their
+    branches are added to it: ``x + step * f(norm(x)) + step' * f'(norm(x))``.
+
+    Dropout acts on the branch, before the step (Macaron Net, as released). The step size is that of
+    the block's entry: 1/2 for Macaron's two feed-forward networks.
     """
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__()
-        self.norm = build_norm(
-            config.norm, config.d_model, eps=config.norm_eps, affine=config.norm_affine
+        build = partial(
+            build_norm,
+            d_model=config.d_model,
+            eps=config.norm_eps,
+            affine=config.norm_affine,
+            bias=config.norm_bias,
         )
+        is_pre_norm, (n_before, n_after) = config.norm_order != "post", n_norms(config, entry)
+        self.norm = build(config.norm if (n_before if is_pre_norm else n_after) else "none")
         self.function = FUNCTIONS[entry.name].from_config(config, entry)
+        self.output_norm = build(config.norm) if is_pre_norm and n_after else None
         self.step_size = entry.step
         self.p_output = config.dropout
-        self.is_pre_norm = config.norm_order == "pre"
+        self.is_pre_norm = is_pre_norm
+        """Whether ``norm`` precedes the function."""
+        self.shares_norm = config.parallel_norm == "shared"
+        """Whether parallel functions read the output of this sub-layer's norm."""
+        self.attends = entry.kind.attends_to == "itself"
 
-    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
-        """Apply the sub-layer, with the norm before or after.
+    def forward(
+        self, x: Float[Tensor, "B T D"], context: Context, parallel: Parallel = ()
+    ) -> Passed:
+        """Apply the sub-layer, with its norms and those in ``parallel``.
 
         Q is T, or the number of the context's queries.
         """
-        total, auxiliary = self.add(x, context)
+        total, auxiliary = self.add(x, context, parallel)
         return (total if self.is_pre_norm else self.norm(total)), auxiliary
 
-    def add(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
-        """Apply the sub-layer without a norm after it."""
-        stream = x if context.queries is None else context.queries.pick(x)
-        branch = self.function(self.norm(x) if self.is_pre_norm else x, context)
-        auxiliary = None
+    def add(self, x: Float[Tensor, "B T D"], context: Context, parallel: Parallel = ()) -> Passed:
+        """Apply the sub-layer without a norm after the sum."""
+        total = x if context.queries is None else context.queries.pick(x)
+        normed = self.norm(x) if self.is_pre_norm else x
+        branch, auxiliary = self.branch(normed, context)
+        total = add_branch(
+            total, branch, step=self.step_size, p=self.p_output, training=self.training
+        )
+        for joined, its_context in parallel:
+            branch, loss = joined(normed if self.shares_norm else x, its_context)
+            total = add_branch(
+                total, branch, step=joined.step_size, p=self.p_output, training=self.training
+            )
+            auxiliary = add_losses(auxiliary, loss)
+        return total, auxiliary
+
+    def branch(self, normed: Float[Tensor, "B T D"], context: Context) -> Passed:
+        """Compute the function and the norm of its output, before dropout and step."""
+        if context.queries is not None and not self.attends:
+            normed = context.queries.pick(normed)
+        branch, auxiliary = self.function(normed, context), None
         if isinstance(branch, tuple):
             branch, auxiliary = branch
-        total = add_branch(
-            stream, branch, step=self.step_size, p=self.p_output, training=self.training
-        )
-        return total, auxiliary
+        if self.output_norm is not None:
+            branch = self.output_norm(branch.to(normed.dtype))
+        return branch, auxiliary
+
+
+class JoinedSublayer(Sublayer):
+    """Function in parallel to an earlier entry's, which adds its branch to the stream."""
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], context: Context, parallel: Parallel = ()
+    ) -> Passed:
+        """Compute the branch, with its own norm of the input, if any."""
+        return self.branch(self.norm(x), context)
 
 
 AnySublayer = Sublayer | LstmLayer
@@ -399,14 +446,17 @@ class Stack(nn.Module):
             [slot(config, shape, layer, entry) for entry in shape.block]
             for layer in range(shape.n_layers)
         ]
+        self.groups = parallel_entries(shape.block)
+        """Indices of the entries of a block, those in parallel together."""
         self.last_attention = shape.last_attention
         self.sublayers = nn.ModuleList()
         for index, entry in enumerate(shape.block):
             last = max(slots[index] for slots in self.slots)
             n_sets = last + 1
+            residual = JoinedSublayer if entry.is_joined else Sublayer
             self.sublayers.append(
                 nn.ModuleList(
-                    LstmLayer(config) if entry.kind.is_recurrent else Sublayer(config, entry)
+                    LstmLayer(config) if entry.kind.is_recurrent else residual(config, entry)
                     for _ in range(n_sets)
                 )
             )
@@ -449,35 +499,47 @@ class Stack(nn.Module):
         """
         has_more = cache is not None or context.memory is not None or len(capture) > 0
         assert queries is None or not has_more, "cache, memory and capture need all positions"
-        last = None if queries is None else context.at(queries)
         captured = {0: x} if 0 in capture else {}
         auxiliary = None
         for layer in range(len(self.slots)):
             if layer > 0:
                 x = positions.add(x, layer, context.layout.positions)
             if self.recomputes and torch.is_grad_enabled():
-                passed = checkpoint(self._run, layer, x, context, cache, last, use_reentrant=False)
+                passed = checkpoint(
+                    self.run_block, layer, x, context, cache, queries, use_reentrant=False
+                )
             else:
-                passed = self._run(layer, x, context, cache, last)
+                passed = self.run_block(layer, x, context, cache, queries)
             x = passed[0]
             auxiliary = add_losses(auxiliary, passed[1])
             if layer + 1 in capture:
                 captured[layer + 1] = x
-        if queries is not None and self.last_attention is None:
+        if queries is not None and not self.last_attention:
             x = queries.pick(x)
         return (x, auxiliary), captured
 
-    def _run(
-        self, layer: int, x: Tensor, context: Context, cache: Cache | None, last: Context | None
+    def run_block(
+        self,
+        layer: int,
+        x: Float[Tensor, "B T D"],
+        context: Context,
+        cache: Cache | None = None,
+        queries: Queries | None = None,
     ) -> Passed:
+        """Run an executed block, counted from 0; ``queries`` are those of the last attention."""
         auxiliary = None
         is_last = layer == len(self.slots) - 1
-        for index, sublayer in enumerate(self.block(layer)):
-            sub_context = context
-            if cache is not None:
-                sub_context = replace(context, key_values=cache.key_values(layer, index))
-            if last is not None and is_last and index == self.last_attention:
-                sub_context = last
-            x, loss = sublayer(x, sub_context)
+        block = self.block(layer)
+        for group in self.groups:
+            parts = []
+            for index in group:
+                sub_context = context
+                if cache is not None:
+                    sub_context = replace(context, key_values=cache.key_values(layer, index))
+                if queries is not None and is_last and index in self.last_attention:
+                    sub_context = sub_context.at(queries)
+                parts.append((block[index], sub_context))
+            (sublayer, sub_context), *parallel = parts
+            x, loss = sublayer(x, sub_context, *([parallel] if parallel else ()))
             auxiliary = add_losses(auxiliary, loss)
         return x, auxiliary

@@ -25,6 +25,7 @@ from sublayer.config.stacks import (
     learns_beta,
     linear_parameters,
     n_copies,
+    n_norms,
     norm_parameters,
     stacks,
 )
@@ -584,21 +585,22 @@ def flops_per_token(
 def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int) -> int:
     """Count the multiply-adds of an example in a block with ``n_read`` output states read."""
     n_tokens, total = stack_length(stack, lengths), 0
+    last = stack.last_attention
     for index, entry in enumerate(stack.block):
         estimate = estimate_of(config, entry)
-        if index == stack.last_attention and n_read < n_tokens:
+        if index in last and n_read < n_tokens and entry.kind.attends_to == "itself":
             assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
             total += estimate.n_products_of_queries(n_read, n_tokens)
-            n_tokens = n_read
         else:
-            total += estimate.n_products(stack, n_tokens, lengths.read)
+            n_computed = n_read if last and index >= last.start else n_tokens
+            total += estimate.n_products(stack, n_computed, lengths.read)
     return total
 
 
 def entry_parameters(config: ResolvedModel, entry: Entry) -> int:
-    """Count the parameters of one copy of a sub-layer, with its norm."""
+    """Count the parameters of one copy of a sub-layer, with its norms."""
     norm = norm_parameters(config, config.d_model) if config.norm_affine else 0
-    return norm + estimate_of(config, entry).n_parameters()
+    return sum(n_norms(config, entry)) * norm + estimate_of(config, entry).n_parameters()
 
 
 def entry_sets(config: ResolvedModel) -> Iterator[tuple[StackShape, Entry, int]]:
@@ -619,7 +621,7 @@ def embedding_parameters(config: ResolvedModel) -> int:
     total = _token_and_segment_tables(config)
     if is_factorised(config):
         total += linear_parameters(config, config.d_embed, config.d_model)
-    if config.embedding_norm:
+    if config.embedding_norm == "affine":
         total += len(stacks(config)) * norm_parameters(config, embedding_width(config))
     return total
 

@@ -27,7 +27,9 @@ class JointSpanHead(nn.Module):
         width = config.d_model
         self.start = Linear(width, 1, bias=True)
         self.end_hidden = Linear(2 * width, width, bias=True)
-        self.end_norm = build_norm(config.norm, width, eps=config.norm_eps, affine=True)
+        self.end_norm = build_norm(
+            config.norm, width, eps=config.norm_eps, affine=True, bias=config.norm_bias
+        )
         self.end = Linear(width, 1, bias=True)
         self.answer_hidden = Linear(2 * width, width, bias=True)
         self.answer = Linear(width, 1, bias=False)
@@ -119,7 +121,9 @@ class VocabularyHead(nn.Module):
             name = head_activation(config)
             self.activation = build_activation(name, config.gelu, config.swish_beta)
             norm_kind = config.norm
-        self.norm = build_norm(norm_kind, d_embed, eps=config.norm_eps, affine=True)
+        self.norm = build_norm(
+            norm_kind, d_embed, eps=config.norm_eps, affine=True, bias=config.norm_bias
+        )
         self.weight = None
         if not config.tie_embeddings:
             self.weight = nn.Parameter(torch.empty(vocab_size, d_embed))

@@ -77,22 +77,22 @@ class StackedLinear(nn.Module):
         return matrix, self.bias[start:stop].flatten()
 
 
-NormKind = Literal["layer", "rms", "none"]
+NormKind = Literal["layer", "rms", "dyt", "none"]
 
 
 class LayerNorm(nn.Module):
     """Subtract the mean and divide by the standard deviation.
 
-    A gain and an offset are learned if ``affine``. Source: Ba et al. 2016, eq. 4; the variance is
-    biased, and ``eps`` is added to it.
+    A gain is learned if ``affine``, and with ``bias`` an offset. Source: Ba et al. 2016, eq. 4; the
+    variance is biased, and ``eps`` is added to it.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain", "bias": "bias"}
 
-    def __init__(self, d_model: int, *, eps: float, affine: bool) -> None:
+    def __init__(self, d_model: int, *, eps: float, affine: bool, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(d_model)) if affine else None
-        self.bias = nn.Parameter(torch.empty(d_model)) if affine else None
+        self.bias = nn.Parameter(torch.empty(d_model)) if affine and bias else None
         self.d_model = d_model
         self.eps = eps
 
@@ -175,16 +175,43 @@ class _RmsNorm(torch.autograd.Function):
         return grad_x, grad_gain, None
 
 
-def build_norm(kind: NormKind, d_model: int, *, eps: float, affine: bool) -> nn.Module:
+class DynamicTanh(nn.Module):
+    """Compute ``gain * tanh(slope * x) + offset``, of a learned slope; without ``bias`` no offset.
+
+    Source: Zhu et al. 2025 (2503.10622), sec. 4, in place of every norm. Its language models have
+    no offset, and slopes that begin at other values than 0.5, by the model's width.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"slope": "gain", "weight": "gain", "bias": "bias"}
+
+    def __init__(self, d_model: int, *, bias: bool) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.empty(1))
+        self.weight = nn.Parameter(torch.empty(d_model))
+        self.bias = nn.Parameter(torch.empty(d_model)) if bias else None
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Squash each feature."""
+        squashed = torch.tanh(self.slope * x)
+        if self.bias is None:
+            return squashed * self.weight
+        return torch.addcmul(self.bias, squashed, self.weight)
+
+
+def build_norm(
+    kind: NormKind, d_model: int, *, eps: float, affine: bool, bias: bool = True
+) -> nn.Module:
     """Build the norm of a recipe, with unset weights.
 
-    ``none`` is the identity, which uses neither ``eps`` nor ``affine``.
+    ``none``, the identity, and ``dyt``, a dynamic tanh, use neither ``eps`` nor ``affine``.
     """
     match kind:
         case "layer":
-            return LayerNorm(d_model, eps=eps, affine=affine)
+            return LayerNorm(d_model, eps=eps, affine=affine, bias=bias)
         case "rms":
             return RMSNorm(d_model, eps=eps, affine=affine)
+        case "dyt":
+            return DynamicTanh(d_model, bias=bias)
         case "none":
             return nn.Identity()
 

@@ -21,6 +21,7 @@ from sublayer.model.blocks import Attention, CrossAttention, FeedForward, GateMa
 from sublayer.model.estimates import N_GATES
 from sublayer.model.heads import Classifier, VocabularyHead
 from sublayer.model.layers import (
+    DynamicTanh,
     LayerNorm,
     Linear,
     RMSNorm,
@@ -101,8 +102,8 @@ def initial_values(
 ) -> Iterator[tuple[nn.Parameter, Tensor]]:
     """Generate the initial values of all parameters, unsharded, on the CPU, one at a time.
 
-    Matrices and tables are drawn by ``config.init``. Gains and slopes of swish are 1, biases and
-    offsets 0.
+    Matrices and tables are drawn by ``config.init``. Gains and slopes of swish are 1, slopes of
+    dynamic tanhs 0.5, biases and offsets 0.
 
     Draws depend only on (seed, full name), not on other modules or their order. ``prefix`` is
     prepended to names; a shared parameter has its alphabetically first name.
@@ -166,8 +167,8 @@ class _Scheme:
         self, value: Tensor, module: nn.Module, attribute: str, generator: torch.Generator
     ) -> None:
         """Fill ``value``, which has the shape of a module's parameter, with its initial value."""
-        if isinstance(module, LayerNorm | RMSNorm | Swish):
-            value.fill_(0.0 if attribute == "bias" else 1.0)
+        if isinstance(module, LayerNorm | RMSNorm | DynamicTanh | Swish):
+            value.fill_({"bias": 0.0, "slope": 0.5}.get(attribute, 1.0))
             return
         has_gates, is_table = isinstance(module, GateMaps), isinstance(module, _TABLES)
         assert has_gates or is_table or isinstance(module, Linear | StackedLinear), (

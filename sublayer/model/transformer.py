@@ -80,10 +80,11 @@ class Body(nn.Module):
         self.segment_table = None if config.segments == "none" else SegmentTable(config)
         self.positions = build_positions(config, shape)
         self.embedding_norm = build_norm(
-            config.norm if config.embedding_norm else "none",
+            "none" if config.embedding_norm == "none" else config.norm,
             embedding_width(config),
             eps=config.norm_eps,
-            affine=True,
+            affine=config.embedding_norm == "affine",
+            bias=config.norm_bias,
         )
         # Names of saved weights begin with the shape's name, such as ``decoder.``.
         self.add_module(shape.name, Stack(config, shape))
@@ -92,6 +93,7 @@ class Body(nn.Module):
             config.d_model,
             eps=config.norm_eps,
             affine=config.final_norm == "affine",
+            bias=config.norm_bias,
         )
         drops_sum = config.dropout_embedding_of == "sum"
         self.p_embedding = config.dropout_embedding if drops_sum else 0.0

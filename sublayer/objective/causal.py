@@ -76,7 +76,7 @@ class Causal(Objective):
     that is not saved with the model.
 
     Assumptions where the paper is silent: a block's classifiers read its output through a norm
-    without parameters, of the model's kind (none where the model ends without one).
+    without parameters, of the model's kind (none where the model ends without one, or with dyt).
 
     With z-loss, or positions summed, the trained term of the model's head is ``trained``; ``lm``,
     then without weight, is reported, per token. Classifiers have no z-loss.
@@ -103,6 +103,7 @@ class Causal(Objective):
         self.classifiers = nn.ModuleDict({term: Classifier(model.config) for term in terms})
         initialise(self.classifiers, model.config, seed=seed, prefix=_PREFIX)
         has_norm = bool(self._layers) and model.config.final_norm != "none"
+        has_norm = has_norm and model.config.norm != "dyt"
         self._norm = build_norm(
             model.config.norm if has_norm else "none",
             model.config.d_model,

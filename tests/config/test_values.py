@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from sublayer.config import resolve as resolving
 from sublayer.config.data import parse_split
 from sublayer.config.load import load_recipe
-from sublayer.config.model import Entry, ModelConfig, parse_block
+from sublayer.config.model import (
+    Entry,
+    ModelConfig,
+    parallel_entries,
+    parse_block,
+    with_cross,
+    write_block,
+)
 from sublayer.config.objective import SpanObjective
 from sublayer.config.recipe import TABLES, Recipe, keys
 from sublayer.config.resolve import Length, length_in, resolve_model, resolve_train
@@ -35,6 +42,21 @@ def test_an_entry_has_a_variant_and_a_step_and_a_name_stands_for_its_list():
     assert entries == (*(Entry(*each) for each in expected), Entry("ffn", "relu", 1.0))
     half, macaron = Entry("ffn", "gelu", 0.5), parse_block("macaron", default_ffn="gelu")
     assert macaron == (half, Entry("attention", None, 1.0), half)
+
+
+def test_entries_joined_by_a_plus_are_parallel_and_cross_attention_follows_them():
+    written = ("attention*2.0+ffn:relu*0.5", "ffn:relu")
+    block = parse_block(("attention*0.2e+1+ffn*0.5", "ffn"), default_ffn="relu")
+    assert block[1] == Entry("ffn", "relu", 0.5, is_joined=True)
+    assert parallel_entries(block) == (range(2), range(2, 3)) and write_block(block) == written
+    assert write_block(with_cross(block)) == (written[0], "cross*2.0", written[1])
+    model = resolved(kind="encoder-decoder", block=list(written), share="attention")
+    assert stacks(model) == stacks(model.model_copy(update={"decoder_block": None}))
+
+
+def test_embedding_norms_of_earlier_files_are_read():
+    for old, value in ((True, "affine"), (False, "none"), ("plain", "plain")):
+        assert resolved(embedding_norm=old).embedding_norm == value
 
 
 def resolved(**fields):
@@ -219,6 +241,7 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
      ["model.share_groups", "model.n_layers = 6"]),
     ("gpt", {"train.patience": 2, "train.best_by": "last"}, ["train.best_by=loss"]),
     ("gpt", {"model.block": ["ffn*inf"]}, ["model.block", "must be finite and not 0"]),
+    ("gpt", {"model.block": ["attention+fnn"]}, ["model.block entry 'fnn'", "one of attention"]),
     ("gpt", {"data.path": []}, ["data.path or data.corpus", "empty"]),
     ("gpt", {"data.path": {"a": 0.0}}, ["the weight 0 of 'a'"]),
     ("gpt", {"data.corpus": "albert-intrinsic"}, ["needs data.path"]),

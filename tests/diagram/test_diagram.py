@@ -43,14 +43,25 @@ def test_a_changed_recipe_says_what_was_changed_instead_of_its_title():
 
 def norms(*settings):
     column = gpt(*settings)
-    found = {(bool(part.norm), part.is_pre_norm) for part in residuals(column)}
+    found = {(bool(p.before), bool(p.after), bool(p.behind)) for p in residuals(column)}
     return found, titles(column.above)
 
 
 def test_norms_stand_before_or_behind_or_nowhere():
-    assert norms() == ({(True, True)}, ["LayerNorm"])
-    assert norms("model.norm_order=post") == ({(True, False)}, [])
-    assert norms("model.norm=none") == ({(False, True)}, [])
+    assert norms() == ({(True, False, False)}, ["LayerNorm"])
+    assert norms("model.norm_order=post") == ({(False, False, True)}, [])
+    assert norms("model.norm_order=around") == ({(True, True, False)}, ["LayerNorm"])
+    assert norms("model.norm_order=after") == ({(False, True, False)}, ["LayerNorm"])
+    assert norms("model.norm=none") == ({(False, False, False)}, [])
+
+
+def test_functions_in_parallel_are_one_box_with_one_norm_or_several():
+    both = 'model.block=["attention+ffn*0.5"]'
+    (part,) = residuals(gpt(both))
+    assert part.function.title == "Causal self-attention + Feed-forward network"
+    assert "all of it × ½" in part.function.notes and part.step == "" and not part.before.notes
+    (part,) = residuals(gpt(both, "model.parallel_norm=separate"))
+    assert part.before.notes
 
 
 def test_positions_stand_where_they_enter():
@@ -62,7 +73,7 @@ def test_positions_stand_where_they_enter():
         sums = [any(isinstance(part, str) for part in each) for each in parts]
         assert is_inside == (scheme.in_attention != "nothing"), name
         assert sums == [scheme.adds_before == "first", scheme.adds_before == "every"], name
-    column = gpt("model.positions=learned-per-layer", "model.embedding_norm=true")
+    column = gpt("model.positions=learned-per-layer", "model.embedding_norm=affine")
     assert titles(column.below) == ["Embedding matrix", "learned positions of layer 1", "LayerNorm"]
     assert column.block.parts[0] == "learned positions from layer 2 on"
     below = ["Embedding matrix", "Projection", "learned positions"]

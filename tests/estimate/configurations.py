@@ -30,16 +30,20 @@ MODELS = [
     {"ffn": "swiglu", "norm": "rms", "positions": "rotary", "bias": False},
     {"dropout": 0.1, "dropout_ffn": 0.1},
     {"ffn": "relu", "dropout_attention": 0.5, "dropout_ffn": 0.5, "final_norm": "plain"},
+    {"ffn": "reglu2", "block": ("attention+ffn", "ffn:relu2"), "norm_order": "after"},
+    {"block": ("ffn+attention",), "parallel_norm": "separate", "dropout": 0.1},
+    {"norm": "dyt", "norm_order": "around", "embedding_norm": "affine", "head": "transform"},
+    {"norm_bias": False, "embedding_norm": "plain"},
 ]
 ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
-BERT = {**ENCODER, "norm_order": "post", "embedding_norm": True, "pooler": "tanh"}
+BERT = {**ENCODER, "norm_order": "post", "embedding_norm": "affine", "pooler": "tanh"}
 BERT |= {"sentence_classes": 2}
 ALBERT = {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all"}
 ENCODERS = [
     {**ALBERT, "dropout": 0.0, "norm": "rms", "head_activation": "relu"}, BERT,
     {**BERT, "d_embed": 64, "ffn": "relu", "head_bias": True, "head_activation": "gelu"},
     {**ENCODER, "segments": "second", "sentence_classes": 1, "positions": "sinusoidal"},
-    {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
+    {"kind": "encoder", "embedding_norm": "affine", "tie_embeddings": False, "ffn": "swiglu"},
     {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
 ]  # fmt: skip
 TRANSLATION = {"objective.kind": "translation", "objective.label_smoothing": 0.1}

@@ -133,7 +133,7 @@ def test_t5_base_has_its_parameters(ffn, d_ff):
 ], ids=["BERT-base", "BERT-large", "ALBERT-base", "ALBERT-xxlarge"])  # fmt: skip
 def test_bert_and_albert_have_their_parameters(n_layers, d_model, d_embed, alone, pooled, whole):
     fields = {"kind": "encoder", "n_layers": n_layers, "d_model": d_model, "d_embed": d_embed}
-    fields |= {"embedding_projection": "sum", "embedding_norm": True, "segments": "both"}
+    fields |= {"embedding_projection": "sum", "embedding_norm": "affine", "segments": "both"}
     fields |= {"norm_order": "post", "share": "all" if d_embed else "none", "head": "transform"}
     fields |= {"head_bias": True, "pooler": "tanh", "sentence_classes": 2, "context": 512}
     counted = count_parameters(resolved(n_heads=d_model // 64, vocab_size=30_522, **fields))

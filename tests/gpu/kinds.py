@@ -14,6 +14,7 @@ ALONE = World(rank=0, size=1)
 KINDS = {
     "decoder": {}, "documents": {"data.boundaries": "respect", "model.positions": "rotary"},
     "alibi": {"model.positions": "alibi", "model.norm": "rms", "model.ffn": "swiglu"},
+    "parallel": {"model.block": ["attention+ffn:reglu2"], "model.norm": "dyt"},
     "auxiliary": {"objective.auxiliary": "layers", "objective.targets": 2},
     "lstm": {"model.kind": "lstm"}, "masked": {**MASKED, "data.context": 64},
     "shared": {**MASKED, "data.context": 64, "model.share": "all", "model.d_embed": 12},

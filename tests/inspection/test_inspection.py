@@ -37,7 +37,7 @@ from sublayer.inspection.states import (
     spread_rows,
     spread_windows,
 )
-from sublayer.model.blocks import FUNCTIONS
+from sublayer.model.blocks import FUNCTIONS, Sublayer
 from sublayer.model.transformer import build
 from tests.breadth import examples
 from tests.evaluation.test_likelihood import split_of
@@ -61,6 +61,7 @@ def padded(tokens, side):
 MODELS = [
     {"share": "all", "n_layers": 4, "positions": "learned-per-layer", "block": "macaron"},
     {"kind": "encoder", "norm_order": "post", "share": "all", "d_embed": 4, "segments": "both"},
+    {"block": ["attention+ffn"], "norm_order": "around"},
 ]
 
 TOKENS = torch.arange(35).view(5, 7) % 17
@@ -73,11 +74,12 @@ def numbers(changes):
 
 def by_hooks(model, tokens):
     calls, blocks = [], map(model.stack.block, range(model.config.n_layers))
-    for sublayer in {sublayer for block in blocks for sublayer in block}:
+    # A sub-layer in parallel to another is called by it.
+    for sublayer in {each for block in blocks for each in block if type(each) is Sublayer}:
         sublayer.register_forward_hook(lambda _, given, result: calls.append((given[0], result[0])))
     with torch.no_grad():
         model(tokens)
-    n = len(model.stack.block(0))
+    n = len(model.stack.groups)
     return [(calls[first][0], calls[first + n - 1][1]) for first in range(0, len(calls), n)]
 
 

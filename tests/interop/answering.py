@@ -19,7 +19,7 @@ TRAINING = [
     b"it is the best of them all, and everyone who saw it smiled; nothing of it was wrong.",
 ] * 9
 CONTEXT = 64
-ENCODER = {"kind": "encoder", "norm_order": "post", "embedding_norm": True, "segments": "both"}
+ENCODER = {"kind": "encoder", "norm_order": "post", "embedding_norm": "affine", "segments": "both"}
 ENCODER["head"] = "none"
 ALBERT = {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"}
 T5 = {"kind": "encoder-decoder", "norm": "rms", "positions": "relative", "bias": False}

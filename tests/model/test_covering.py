@@ -27,15 +27,17 @@ from sublayer.model.positions import RotaryPositions
 from sublayer.model.transformer import Encoder, EncoderDecoder, Lstm, build, compose
 from tests.breadth import TRIES_ALL
 
-NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order norm_affine final_norm
-    positions sinusoids first_position relative_buckets relative_distance share share_groups
-    share_inner d_embed embedding_projection project_embeddings embedding_norm segments head softmax
-    head_activation pooler sentence_classes tie_embeddings embedding_scale output_scale
-    attention_scale bias head_bias dropout dropout_attention dropout_ffn dropout_embedding
-    dropout_embedding_of dropout_final init zero_padding vocab_multiple"""
+NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order parallel_norm
+    norm_affine norm_bias final_norm positions sinusoids first_position relative_buckets
+    relative_distance share share_groups share_inner d_embed embedding_projection project_embeddings
+    embedding_norm segments head softmax head_activation pooler sentence_classes tie_embeddings
+    embedding_scale output_scale attention_scale bias head_bias dropout dropout_attention
+    dropout_ffn dropout_embedding dropout_embedding_of dropout_final init zero_padding
+    vocab_multiple"""
 HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
-OF_BLOCKS = """block norm norm_order norm_affine final_norm positions share embedding_norm
-    attention_scale dropout_attention dropout_ffn dropout_final"""
+PARALLEL, WITH_CROSS = ("ffn:relu*0.5+attention", "ffn"), ("attention+cross*0.5+ffn",)
+OF_BLOCKS = """block norm norm_order parallel_norm norm_affine norm_bias final_norm positions share
+    embedding_norm attention_scale dropout_attention dropout_ffn dropout_final"""
 """What an LSTM has not."""
 VOCAB_SIZE, CONTEXT = 13, 12
 RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
@@ -110,16 +112,17 @@ def choices(field):
 
 
 VALUES = {
-    "n_decoder_layers": (None, 6), "decoder_block": (None, HALVES, (*OTHER, "attention", "cross")),
-    "block": (*BLOCKS, ("attention", "ffn:relu*0.5", "ffn*2", "attention*0.5")),
+    "n_decoder_layers": (None, 6),
+    "decoder_block": (None, HALVES, (*OTHER, "attention", "cross"), WITH_CROSS),
+    "block": (*BLOCKS, ("attention", "ffn:relu*0.5", "ffn*2", "attention*0.5"), PARALLEL),
     "first_position": (0, 2), "relative_buckets": (32, 6), "relative_distance": (128, 20),
     "d_embed": (6, 8, 14),
     # Without logits there is nothing to compare.
     "head": tuple(each for each in choices("head") if each != "none"), "dropout": (0.0, 0.1),
     "dropout_ffn": (None, 0.1), "dropout_final": (0.0, 0.2), "vocab_multiple": (1, 5),
 }  # fmt: skip
-VALUES |= dict.fromkeys(("norm_affine", "tie_embeddings", "bias"), (True, False))
-VALUES |= dict.fromkeys(("embedding_norm", "head_bias", "zero_padding"), (False, True))
+VALUES |= dict.fromkeys(("norm_affine", "norm_bias", "tie_embeddings", "bias"), (True, False))
+VALUES |= dict.fromkeys(("head_bias", "zero_padding"), (False, True))
 VALUES |= dict.fromkeys(("share_groups", "share_inner"), (1, 2))
 VALUES |= dict.fromkeys(("dropout_attention", "dropout_embedding"), (None, 0.0, 0.2))
 AXES = {name: VALUES.get(name) or choices(name) for name in NAMES.split()}
@@ -138,12 +141,18 @@ ONE_STACK, NOT_ENCODERS = (without(AXES["kind"], each) for each in ("encoder-dec
 NOT_DECODERS = without(AXES["kind"], "decoder")
 NOT_SINUSOIDAL, NOT_RELATIVE, NOT_LEARNED = (without(POSITIONS, each) for each in SCHEMES)
 WITHOUT_MEANING = [
-    *each_with("norm", ["none"], "norm_order", "post"),
-    *each_with("norm", ["none"], "norm_affine", False),
+    *each_with("norm", ["none"], "norm_order", "post", "around", "after"),
+    *each_with("norm", ["none", "dyt"], "norm_affine", False),
+    *each_with("norm", ["none", "rms"], "norm_bias", False),
+    *each_with("norm", ["dyt"], "final_norm", "plain"),
+    *each_with("norm", ["dyt"], "embedding_norm", "plain"),
+    *each_with("norm", ["none"], "parallel_norm", "separate"),
+    *each_with("norm_order", ["post", "after"], "parallel_norm", "separate"),
+    *each_with("block", without(AXES["block"], "parallel", PARALLEL), "parallel_norm", "separate"),
     *each_with("norm", ["none"], "final_norm", "affine", "plain"),
     *each_with("share", ["none"], "share_groups", 2),
     *each_with("share", ["none"], "share_inner", 2),
-    *each_with("norm", ["none"], "embedding_norm", True),
+    *each_with("norm", ["none"], "embedding_norm", "affine", "plain"),
     *each_with("head", ["linear"], "head_activation", *without(AXES["head_activation"], "ffn")),
     *each_with("kind", NOT_ENCODERS, "segments", *without(AXES["segments"], "none")),
     *each_with("kind", NOT_ENCODERS, "pooler", "tanh"),
@@ -185,7 +194,7 @@ def test_the_design_has_every_pair_of_values_and_its_part_nearly_all():
     allowed = set(allowed_pairs(AXES, FORBIDDEN))
     assert pairs_in(ROWS) == allowed
     part = pairs_in(PART)
-    assert len(part) > 0.98 * len(allowed)
+    assert len(part) > 0.95 * len(allowed)
     values = {setting for pair in part for setting in pair}
     assert values == {(name, number) for name in AXES for number in range(len(AXES[name]))}
 

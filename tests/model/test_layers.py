@@ -37,6 +37,7 @@ POST = {"norm_order": "post", "norm_affine": False, "norm_eps": 9 / 16}
 B, H, K = 2, 3, 5
 N, E, V = 7, 3, 11
 N_DRAWS = 1 << 18
+LN3 = math.log(3)
 
 
 @pytest.mark.parametrize("kind, eps, weights, x, expected", [
@@ -46,6 +47,8 @@ N_DRAWS = 1 << 18
     # Mean square of (1, 7) is 25: divided by sqrt(25 + 11) = 6, then times the gains.
     ("rms", 11.0, None, [1.0, 7.0], [1 / 6, 7 / 6]),
     ("rms", 11.0, ([6.0, 12.0],), [1.0, 7.0], [1.0, 14.0]),
+    # tanh(ln(3) / 2) = (3 - 1) / (3 + 1) = 1/2.
+    ("dyt", 1.0, ([0.5], [4.0, 6.0], [10.0, 20.0]), [LN3, -LN3], [12.0, 17.0]),
 ])  # fmt: skip
 def test_norms_by_hand(kind, eps, weights, x, expected):
     norm = build_norm(kind, 2, eps=eps, affine=weights is not None)
@@ -87,10 +90,39 @@ def make_sublayer(step, output=None, **fields):
     # 1/4 + 0.5 * 2.5 = 1.5 and 1/2 + 0.5 * 6 = 3.5: mean 2.5, variance 1, and with an eps of
     # 9/16 the divisor is 5/4.
     (POST, 0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
+    # Mean 2.5 and variance 1 of the output alone: 1 - 0.5 * 0.8 and 2 + 0.5 * 0.8.
+    (POST | {"norm_order": "after"}, 0.5, [1.5, 3.5], [1.0, 2.0], [0.6, 2.4]),
+    (POST | {"norm_order": "around"}, 0.5, [1.5, 3.5], [1.0, 2.0], [0.6, 2.4]),
 ])  # fmt: skip
 def test_a_branch_is_added_before_or_behind_the_norm(fields, step, output, x, expected):
     found, _ = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
     torch.testing.assert_close(found.flatten(), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("norm, order, parts", [
+    ("none", "pre", "shared"), ("layer", "pre", "shared"), ("rms", "pre", "separate"),
+    ("rms", "around", "separate"), ("layer", "around", "shared"), ("dyt", "after", "shared"),
+    ("layer", "post", "shared"),
+])  # fmt: skip
+def test_parallel_functions_read_one_input_and_are_added_to_it(norm, order, parts):
+    fields = {"norm": norm, "norm_order": order, "parallel_norm": parts, "share": "attention"}
+    model = random_model(block=["ffn*0.5+attention*3", "ffn"], **fields)
+    x = torch.randn(2, 4, 6, dtype=torch.float64)
+    context = model.context(Layout.causal(torch.zeros(2, 4, dtype=torch.long)), x.dtype)
+    for layer in range(2):
+        network, attention, alone = model.decoder.block(layer)
+        assert attention is model.decoder.block(0)[1]
+        first, second = (network.norm, attention.norm if parts == "separate" else network.norm)
+        if order in ("post", "after"):
+            first = second = nn.Identity()
+        total = x
+        for step, part, normed in ((0.5, network, first(x)), (3.0, attention, second(x))):
+            branch = part.function(normed, context)
+            total = total + step * (part.output_norm or nn.Identity())(branch)
+        if order == "post":
+            total = network.norm(total)
+        found, _ = model.decoder.run_block(layer, x, context)
+        close(found, alone(total, context)[0])
 
 
 def make_network(variant, **fields):

@@ -27,12 +27,13 @@ MODELS = [
     {"positions": "learned-per-layer", "norm_order": "post"},
     {"positions": "sinusoidal", "block": "macaron", "embedding_scale": "sqrt"},
     {"positions": "rotary", "norm": "rms", "ffn": "geglu", "share": "all", "d_embed": 5},
-    {"positions": "none", "norm": "none", "attention_scale": "none"}, {"positions": "alibi"},
+    {"positions": "none", "norm": "none", "attention_scale": "none"},
+    {"positions": "alibi", "norm_order": "around", "block": ["attention+ffn"]},
     {"positions": "relative", "relative_buckets": 8, "relative_distance": 7}, {"kind": "lstm"},
 ]  # fmt: skip
 each_model = pytest.mark.parametrize("fields", MODELS, ids=str)
 SHARED = {"share": "all", "share_groups": 2, "positions": "rotary"}
-BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True}
+BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": "affine"}
 TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
 INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE
 BATCH = Batch(INPUTS, INPUTS.flip(1), None)

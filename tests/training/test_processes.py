@@ -61,7 +61,7 @@ GROUPS = {"model.share": "attention", "model.share_groups": 2, "model.n_layers":
 BARE = {"model.bias": False}
 PARTS = {
     # Steps of which two processes compute different numbers of micro-batches.
-    "ragged": {"train.batch_sequences": 5, **FULL},
+    "ragged": {"train.batch_sequences": 5, "model.block": ["attention+ffn"], **FULL},
     "auxiliary": {**AUXILIARY, "train.recompute": "blocks", **FULL},
     "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER}, "lstm": {**DOCUMENTS, **FULL},
     "masked": {**MASKED, **LAMB, **FULL},

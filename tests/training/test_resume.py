@@ -235,7 +235,7 @@ def test_a_frozen_run_resumed_equals_an_unbroken_one(made, run, tmp_path):
 
 @pytest.mark.parametrize("fields, frozen", [
     (PER_LAYER, Frozen(True, 3)),
-    ({**JUDGED, "segments": "both", "embedding_norm": True, "d_embed": 4}, Frozen(True)),
+    ({**JUDGED, "segments": "both", "embedding_norm": "affine", "d_embed": 4}, Frozen(True)),
     ({"share": "all", "share_groups": 3, "block": "macaron"}, Frozen(False, 1)),
     ({"kind": "lstm", "d_embed": 4}, Frozen(False, 1)),
 ], ids=str)  # fmt: skip

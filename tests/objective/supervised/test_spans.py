@@ -366,6 +366,8 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
     ("traversal", {"norm_order": "post"}), ("pair", {"block": "macaron"}),
     ("traversal", {"block": ["ffn", "attention"]}),
     ("pair", {"block": ["attention", "ffn*0.5", "attention", "ffn"]}),
+    ("traversal", {"block": ["attention+ffn"], "norm_order": "around"}),
+    ("pair", {"block": ["attention", "ffn+attention*0.5", "ffn"], "parallel_norm": "separate"}),
     ("traversal", {"block": ["ffn"]}), ("pair", {"share": "all", "n_layers": 3}),
     ("traversal", {"n_layers": 1, "d_embed": 6}),
     ("pair", {"attention_scale": "none", "bias": False, "norm": "rms"}),
