@@ -4,7 +4,7 @@ The same terms: sizes, tied embeddings, learned positions, dropout places (embed
 weights, the output of every sub-layer), loss over all positions, clipping at norm 1, fused AdamW,
 threads. For ``char-t12``: ReLU, dropout of attention weights and hidden units, SGD with momentum
 and no clipping; positions in every layer and the losses of all layers are ours alone. For
-``modern``: rotary positions, RMSNorm, SwiGLU and no biases, dropout of attention weights alone.
+``llama-2023``: rotary positions, RMSNorm, SwiGLU and no biases, dropout of attention weights alone.
 """
 
 import itertools
@@ -49,7 +49,7 @@ class Size:
     sequences: int
     vocab_size: int
     tokenizer: Literal["bpe", "bytes"] = "bpe"
-    recipe: Literal["gpt", "modern", "char-t12", "gpt1-small"] = "gpt"
+    recipe: Literal["gpt", "llama-2023", "char-t12", "gpt1-small"] = "gpt"
 
     @property
     def is_character_model(self) -> bool:
@@ -80,14 +80,14 @@ SIZES = {
     "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
     # Its d_ff is that of the recipe as shipped, at d 192.
-    "modern": Size(
+    "llama-2023": Size(
         d_model=256,
         n_layers=6,
         n_heads=4,
         context=256,
         sequences=16,
         vocab_size=512,
-        recipe="modern",
+        recipe="llama-2023",
     ),
     "char-t12": Size(
         512, 12, 2, context=512, sequences=4, vocab_size=256, tokenizer="bytes", recipe="char-t12"
@@ -182,7 +182,7 @@ def build_peer(setup: Setup, *, seed: int = 0) -> nn.Module:
 
 
 def our_recipe(setup: Setup) -> LoadedRecipe:
-    """Give the recipe that this project runs, ``gpt`` and ``modern`` at the size of the case."""
+    """Give the recipe that this project runs, ``gpt`` or ``llama-2023`` at the case's size."""
     size = SIZES[setup.size]
     run = {
         "train.steps": 10_000,
@@ -217,9 +217,9 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
 
 
 def _shape(size: Size, dropout: float) -> dict[str, Any]:
-    """Give the settings of ``[model]`` of a case of ``gpt`` or ``modern``."""
-    # The peer of ``modern`` has no other dropout.
-    dropped = "model.dropout_attention" if size.recipe == "modern" else "model.dropout"
+    """Give the settings of ``[model]`` of a case of ``gpt`` or ``llama-2023``."""
+    # The peer of ``llama-2023`` has no other dropout.
+    dropped = "model.dropout_attention" if size.recipe == "llama-2023" else "model.dropout"
     return {
         "model.d_model": size.d_model,
         "model.n_layers": size.n_layers,
@@ -229,7 +229,7 @@ def _shape(size: Size, dropout: float) -> dict[str, Any]:
 
 
 def our_model(size: Size, dropout: float) -> ResolvedModel:
-    """Resolve the model that this project trains in a case of ``gpt`` or ``modern``."""
+    """Resolve the model that this project trains in a case of ``gpt`` or ``llama-2023``."""
     model = load_recipe(size.recipe, _shape(size, dropout)).recipe.model
     return resolve_model(model, vocab_size=size.vocab_size, context=size.context)
 
@@ -417,7 +417,7 @@ VARIANTS = {
 }
 PEERS_OF: dict[str, list[str]] = {
     "gpt": [GPT2, OPENAI_GPT, X_TRANSFORMERS],
-    "modern": [LLAMA],
+    "llama-2023": [LLAMA],
     "char-t12": [X_TRANSFORMERS],
     "gpt1-small": [OPENAI_GPT],
 }

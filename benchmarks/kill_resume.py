@@ -20,7 +20,7 @@ from pathlib import Path
 
 RECIPES = {
     "gpt": [],
-    "modern": ["train.evaluate_steps=7"],
+    "llama-2023": ["train.evaluate_steps=7"],
     "char-small": ["model.dropout_ffn=0.1"],
     "macaron": ["optimizer.kind=sgd", "optimizer.lr=0.1", "data.windows=shuffled"],
 }

@@ -4,8 +4,8 @@
 python benchmarks/train_speed.py
 python benchmarks/train_speed.py --no-compiled --minutes 19
 python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
-# the recipe modern against transformers' Llama: about ten minutes
-python benchmarks/train_speed.py --sizes modern
+# the recipe llama-2023 against transformers' Llama: about ten minutes
+python benchmarks/train_speed.py --sizes llama-2023
 # the character Transformer: about four minutes
 python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2
 """

@@ -12,7 +12,7 @@ IMAGES = Path(__file__).parent / "images" / "diagrams"
 RECIPES = (
     "gpt",
     "macaron",
-    "modern",
+    "llama-2023",
     "albert-base",
     "bert-base",
     "char-t64",

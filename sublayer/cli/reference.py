@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sublayer.tasks.task import Example, Task
 
 
-@client_of(api.recipe, "sublayer recipes modern --changed")
+@client_of(api.recipe, "sublayer recipes llama-2023 --changed")
 def recipes(
     source: Annotated[
         str | None,
@@ -67,7 +67,7 @@ def recipes(
         ),
         (
             source is None and "changed" in options,
-            "--changed shows the settings of one recipe: name it, such as modern",
+            "--changed shows the settings of one recipe: name it, such as llama-2023",
         ),
     )
     if source is None:

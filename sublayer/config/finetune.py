@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublayer.config.data import OwnColumns
-from sublayer.config.layers import (
-    Layer,
-    find_source,
-    override_layer,
-    shipped_recipes,
-)
+from sublayer.config.layers import Layer, find_shipped, find_source, override_layer
 from sublayer.config.load import SEEN_AS, LoadedRecipe, load_layers, read_start
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import KINDS, Format, SupervisedObjective
@@ -302,7 +297,7 @@ def _named(source: str | LoadedRecipe) -> str:
 
 def is_recipe(source: str) -> bool:
     """Return whether a word names a recipe, and no model."""
-    return source in shipped_recipes() or Path(source).suffix == ".toml"
+    return find_shipped(source) is not None or Path(source).suffix == ".toml"
 
 
 def kind_of(source: str | LoadedRecipe) -> str:

@@ -40,6 +40,8 @@ class Layer:
     values: Mapping[str, Any]
     is_complete: bool = False
     """Whether the layer is the recipe of a run, which replaces all layers below."""
+    note: str = ""
+    """The current name of its recipe, in a sentence, if it was named by a former one."""
 
     def check_keys(self) -> None:
         """Raise ConfigError for a key that no table has: its new name, a near one, the tables."""
@@ -266,6 +268,8 @@ def as_setting(value: Any) -> str:
 
 
 SHIPPED = Path(__file__).parents[1] / "recipes"
+FORMER_NAMES = {"modern": "llama-2023"}
+"""Former names of shipped recipes, by which they are still found."""
 RUN_RECIPE = "recipe.toml"
 FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
 """Keys of a recipe file besides the recipe itself."""
@@ -283,6 +287,8 @@ class RecipeSource:
     """Name in messages: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
     run: Path | None = None
     """Folder of the named run, if a run was named."""
+    note: str = ""
+    """The note of its layer."""
 
     def read_layers(self) -> list[Layer]:
         """Read a recipe and the recipes that it extends, the base first.
@@ -301,7 +307,7 @@ class RecipeSource:
                 )
             seen.append(path)
             table = read_toml(next_source.path)
-            layer = layer_of(table, origin)
+            layer = replace(layer_of(table, origin), note=next_source.note)
             if next_source is not self:
                 # Title, source and cost of a recipe do not apply to recipes that extend it.
                 fields = {key: value for key, value in layer.values.items() if "." in key}
@@ -323,14 +329,21 @@ def shipped_recipes() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
+def find_shipped(source: str) -> str | None:
+    """Return the name of a shipped recipe, given that name or a former one; else None."""
+    name = FORMER_NAMES.get(source, source)
+    return name if name in shipped_recipes() else None
+
+
 def find_source(source: str, folder: Path = Path()) -> RecipeSource:
-    """Find a recipe by shipped name, path of a .toml file, or folder of a run.
+    """Find a recipe by current or former shipped name, path of a .toml file, or folder of a run.
 
     Paths are relative to ``folder``. Raises ConfigError, with the most similar shipped name, where
     there is no such recipe.
     """
-    if source in shipped_recipes():
-        return RecipeSource(SHIPPED / f"{source}.toml", source, f"recipe {source}")
+    if current := find_shipped(source):
+        note = "" if current == source else f"the recipe {source} is now called {current}"
+        return RecipeSource(SHIPPED / f"{current}.toml", source, f"recipe {current}", note=note)
     path = folder / source
     if source and path.is_dir():
         if not (path / RUN_RECIPE).is_file():

@@ -556,5 +556,6 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     fields = [key for key in keys() if has_value(key, recipe)]
     origins = dict.fromkeys((*HEADINGS, *fields), "default")
     origins |= {key: setting.origin for key, setting in settings.items()}
-    notes = [] if start is None else start.describe(replaced, recipe)
+    notes = [layer.note for layer in layers if layer.note]
+    notes += [] if start is None else start.describe(replaced, recipe)
     return LoadedRecipe(recipe, origins, name, tuple(layers), start=start, notes=(*notes, *dropped))

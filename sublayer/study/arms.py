@@ -297,7 +297,7 @@ def name_folder(recipe: str, varied: Iterable[str]) -> str:
 
 
 def name_arms(names: Iterable[str]) -> str:
-    """Name a comparison of named arms: ``gpt-macaron-modern``."""
+    """Name a comparison of named arms: ``gpt-macaron-llama-2023``."""
     first, *others = names
     name = first[:_LONGEST]
     for part in others:

@@ -151,8 +151,8 @@ def test_recipes_are_listed_resolved_and_drawn(sublayer, tmp_path):
     assert "albert-base" in package.list_recipes()._repr_html_()
     told = sublayer("recipes", "gpt", "model.d_ff=512", "--json").answer()
     assert package.recipe("gpt", {"model.d_ff": 512}).to_dict() == told
-    told = sublayer("recipes", "modern", "--changed", "--json").answer()
-    assert package.recipe("modern", changed=True).to_dict() == told
+    told = sublayer("recipes", "llama-2023", "--changed", "--json").answer()
+    assert package.recipe("llama-2023", changed=True).to_dict() == told
     with pytest.raises(ConfigError, match="is a study"):
         package.recipe("albert-data")
     drawn = package.draw("gpt", {"model.ffn": "swiglu"}, out=tmp_path / "gpt.svg")

@@ -25,7 +25,7 @@ def n_parameters(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name, peer", [("d256", "GPT2"), ("modern", "LLAMA")])
+@pytest.mark.parametrize("name, peer", [("d256", "GPT2"), ("llama-2023", "LLAMA")])
 def test_a_peer_of_the_same_parts_has_as_many_parameters(contestants, name, peer):
     size = contestants.SIZES[name]
     ours = contestants.our_model(size, 0.1)
@@ -40,11 +40,11 @@ def test_a_peer_of_the_same_parts_has_as_many_parameters(contestants, name, peer
         )
 
 
-def test_llama_has_the_settings_of_the_recipe_modern(contestants):
-    size = contestants.SIZES["modern"]
+def test_llama_has_the_settings_of_the_recipe_llama_2023(contestants):
+    size = contestants.SIZES["llama-2023"]
     ours = contestants.our_model(size, 0.1)
     theirs = contestants.build_peer(
-        contestants.Setup(contestants.LLAMA, "modern", 0.1, "float32", "sdpa")
+        contestants.Setup(contestants.LLAMA, "llama-2023", 0.1, "float32", "sdpa")
     ).config
     found = (theirs.intermediate_size, theirs.num_attention_heads, theirs.head_dim)
     assert found == (ours.d_ff, ours.n_heads, ours.d_head)

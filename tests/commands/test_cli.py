@@ -300,7 +300,7 @@ def test_runs_below_runs_are_completed(ask, trained, tmp_path, monkeypatch):
 
 
 def test_bash_replaces_the_part_behind_its_word_breaks(sublayer, monkeypatch):
-    expected = {"train gpt model.ffn=sw": "swish \nswiglu \n", "recipes 'mod": "modern \n"}
+    expected = {"train gpt model.ffn=sw": "swish \nswiglu \n", "recipes 'lla": "llama-2023 \n"}
     for line, words in expected.items():
         asked = {"COMP_LINE": f"sublayer {line}", "COMP_POINT": str(len(line) + 9)}
         for name, value in {cli.VARIABLE: "bash", "COMP_WORDBREAKS": " \t\n=:", **asked}.items():

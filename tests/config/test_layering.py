@@ -17,7 +17,7 @@ from sublayer.config import layers as layering
 from sublayer.config import load as loading
 from sublayer.config import recipe as declared
 from sublayer.config.data import DataConfig
-from sublayer.config.finetune import load_preset, preset_names
+from sublayer.config.finetune import is_recipe, load_preset, preset_names
 from sublayer.config.layers import Layer, merge, shipped_recipes
 from sublayer.config.load import dump_recipe, load_recipe, read_recipe
 from sublayer.config.model import FFNS
@@ -230,8 +230,8 @@ def test_an_override_is_a_toml_value_or_else_a_bare_text(text, value):
 
 
 def test_every_value_has_its_origin():
-    loaded = load_recipe("modern", ["model.n_layers=2"])
-    origins = {"n_layers": "command line", "norm": "recipe modern", "d_model": "recipe gpt"}
+    loaded = load_recipe("llama-2023", ["model.n_layers=2"])
+    origins = {"n_layers": "command line", "norm": "recipe llama-2023", "d_model": "recipe gpt"}
     origins |= {"share": "default"}
     assert {name: loaded.origins[f"model.{name}"] for name in origins} == origins
     tables = {table: type(getattr(loaded.recipe, table)) for table in TABLES}
@@ -353,6 +353,17 @@ def test_recipes_are_found_by_name_file_and_run(tmp_path):
     assert (named(path), named("a", tmp_path)) == (("mine", f"recipe {path}"), ("a", "run a"))
     assert layering.find_source(file).name == "a"
     assert named("gpt", tmp_path) == named("gpt") == ("gpt", "recipe gpt")
+
+
+@pytest.mark.parametrize("former", layering.FORMER_NAMES)
+def test_a_former_name_finds_its_recipe_and_its_current_name_is_said(former, tmp_path):
+    current = layering.FORMER_NAMES[former]
+    path = write(tmp_path / "mine.toml", f'extends = "{former}"\ntitle = "Mine"')
+    assert load_recipe(former).recipe == load_recipe(current).recipe
+    assert load_recipe(former).name == former and load_recipe(current).notes == ()
+    for loaded in (load_recipe(former, ["model.n_layers=2"]), load_recipe(path)):
+        assert loaded.notes == (f"the recipe {former} is now called {current}",)
+    assert is_recipe(former)
 
 
 def test_extended_recipes_come_base_first(tmp_path):
@@ -512,10 +523,10 @@ def run(tmp_path):
 
 def test_a_start_gives_its_model_and_its_text(run):
     folder = run()
-    loaded = load_recipe("modern", {"init.run": folder})
+    loaded = load_recipe("llama-2023", {"init.run": folder})
     model, data = loaded.recipe.model, loaded.recipe.data
     assert (model.n_layers, model.d_model, model.ffn, model.d_ff) == (2, 32, "swiglu", 48)
-    assert (model.norm, model.positions) == ("layer", "learned")  # gpt's defaults, not modern's
+    assert (model.norm, model.positions) == ("layer", "learned")  # gpt's defaults, not llama-2023's
     assert (data.path, data.corpus, data.split, data.context) == ("book.txt", None, "80/10/10", 64)
     assert loaded.origins["model.d_model"] == f"run {folder}"
     assert "data.path = 'book.txt' instead of data.corpus = 'python'" in loaded.notes[1]

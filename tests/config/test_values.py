@@ -353,7 +353,7 @@ TEXTS = st.text(max_size=6) | st.sampled_from([*ODD, *LONG])
 SCALARS = NUMBERS | TEXTS | st.booleans() | st.none()
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.just([[[[[[["x"]]]]]]])
 VALUES |= st.dictionaries(TEXTS, SCALARS, max_size=3)
-RECIPES = st.sampled_from(("gpt", "modern", "albert-base", "iwslt14-small-transformer"))
+RECIPES = st.sampled_from(("gpt", "llama-2023", "albert-base", "iwslt14-small-transformer"))
 SMALL = Resources("cpu", memory_bytes=1 << 30, disk_bytes=1 << 30, has_fast_bfloat16=False, cores=2)
 
 

@@ -85,7 +85,7 @@ CHARACTERS = (
     " train.micro_batch_sequences=2 train.recompute"
 )
 LSTM = "gpt model.kind=lstm data.context=128 train.batch_sequences=16 train.micro_batch_sequences=8"
-MODERN = "modern data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
+MODERN = "llama-2023 data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
 # First the one whose peak depends least on holes: at batches of 4 they are 8 % of the whole.
 PROCESSES = [
     *(f"{GPT} {WIDE} train.batch_sequences={n} {F32}" for n in (16, 4)),

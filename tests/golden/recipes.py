@@ -32,7 +32,7 @@ TASK = f"{BLOCKS} optimizer.eps=1e-3 data.vocab_size=100 objective.kind=supervis
 
 RECIPES: dict[str, tuple[str, str, str]] = {
     "decoder": ("gpt", STORIES, f"{BLOCKS} {ADAM}"),
-    "modern decoder": ("modern", STORIES, f"{BLOCKS} {ADAM} data.tokenizer=characters"),
+    "modern decoder": ("llama-2023", STORIES, f"{BLOCKS} {ADAM} data.tokenizer=characters"),
     "macaron decoder in micro-batches": (
         "macaron",
         STORIES,

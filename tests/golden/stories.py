@@ -228,7 +228,7 @@ STORIES = {
         sublayer recipes
         sublayer recipes gpt
         sublayer recipes albert-base --changed
-        sublayer recipes modern model.d_ff=512 --json
+        sublayer recipes llama-2023 model.d_ff=512 --json
         sublayer recipes macaron --diagram
         sublayer recipes wmt14-base-macaron --diagram
         sublayer recipes gpt --diagram --out gpt.svg

@@ -45,7 +45,7 @@ def test_every_recipe_belongs_to_a_group():
     listed = sorted(each.name for group in groups.values() for each in group)
     assert layers.OTHERS not in groups and listed == list(shipped_recipes())
     # Variants have as many parameters as gpt.
-    counts = [parameters(name) for name in ("modern", "macaron")]
+    counts = [parameters(name) for name in ("llama-2023", "macaron")]
     assert counts == pytest.approx([parameters("gpt")] * 2, rel=0.025)
 
 
