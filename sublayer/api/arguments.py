@@ -20,6 +20,7 @@ from sublayer.config.table import (
     MOST_JOBS,
     MOST_SEEDS,
     WIDEST_BEAM,
+    WIDEST_FFN,
 )
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
@@ -206,6 +207,16 @@ class StudyOptions(TypedDict, total=False):
     match: Annotated[
         Literal["parameters", "flops", "time", "none"] | None,
         Option("Budget shared by every arm and the baseline. Default: the study's, or parameters."),
+    ]
+    match_multiple: Annotated[
+        int | None,
+        Option(
+            "Number of which matched widths are multiples, such as 8, where a GPU wants it. "
+            "Default: the study's, or 1: exact.",
+            metavar="N",
+            least=1,
+            most=WIDEST_FFN,
+        ),
     ]
     seeds: Annotated[
         int | None,

@@ -379,7 +379,9 @@ def plan(
     if clock is None and datasheet is None and jobs == len(sources) == len(study.arms) == 1:
         clock = _pace_of(Path(sources[0]), overrides or (), resources)
     with stage("measuring" if measure else "counting"):
-        counted = make_plan(study.arms, study.match, resources, clock)
+        counted = make_plan(
+            study.arms, study.match, resources, clock, multiple=study.match_multiple
+        )
     notes = [*counted.notes, *study.caveats]
     n_below = study.chain.n_seeds if study.chain is not None else 1
     if n_seeds == n_below == 1 and len(study.arms) > 1:

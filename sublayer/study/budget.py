@@ -367,6 +367,7 @@ def match_arms(
     models: Sequence[ResolvedModel],
     rule: Rule,
     *,
+    multiple: int = 1,
     steps: int | None = None,
     step_seconds: Sequence[float] | None = None,
 ) -> list[Match | None]:
@@ -374,7 +375,8 @@ def match_arms(
 
     By operations or time, ``train.steps`` of an arm is solved so that its run, of at least one
     step, costs as much as the baseline's. The mismatch is relative to an arm's comparison partner;
-    a control has none. ``models`` are the arms' resolved configs. ``steps`` is the length of the
+    a control has none. ``models`` are the arms' resolved configs, and ``multiple`` is that of
+    ``match_parameters``. ``steps`` is the length of the
     baseline's run, ``step_seconds`` the measured time of each arm's step; a match is None if the
     rule needs an unknown quantity. Raises ConfigError for an arm that cannot be matched, or sets a
     field that the rule would solve.
@@ -396,7 +398,7 @@ def match_arms(
             excess = count_parameters(model).total / count_parameters(partner).total - 1.0
             match = Match((), excess)
         elif rule == "parameters":
-            match = match_parameters(arm.name, model, models[0])
+            match = match_parameters(arm.name, model, models[0], multiple)
         elif steps is None or costs is None:
             match = None
         elif number:
@@ -420,12 +422,14 @@ def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
     return arm.loaded
 
 
-def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> Match:
+def match_parameters(
+    name: str, arm: ResolvedModel, baseline: ResolvedModel, multiple: int = 1
+) -> Match:
     """Solve ``model.d_ff`` of an arm so that its parameters come nearest to the baseline's.
 
     Parameters are the unique ones of the inference model, embeddings included. The width is the
-    nearest integer, never rounded to a multiple. Both configs are resolved; ``name`` names the arm
-    in errors.
+    nearest multiple of ``multiple``, at least that; an arm with as many parameters keeps its own.
+    Both configs are resolved; ``name`` names the arm in errors.
 
     Raises ConfigError if no width can match: no ffn entry, too many parameters elsewhere, or shared
     block weights.
@@ -456,6 +460,7 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
                 f"this would set model.d_ff = {width} instead of {arm.d_ff}: use --match flops "
                 "or --match time"
             )
+    width = multiple * max(1, round(width / multiple))
     overrides = () if width == arm.d_ff else (f"model.d_ff={width}",)
     return Match(overrides, total(width) / target - 1.0)
 
@@ -507,11 +512,17 @@ def settle(arm: Arm, settings: Mapping[str, Any], matched: Sequence[str], mismat
 
 
 def match_budgets(
-    arms: Sequence[Arm], rule: Rule, measures: Measures, *, threads: int | None = None
+    arms: Sequence[Arm],
+    rule: Rule,
+    measures: Measures,
+    *,
+    multiple: int = 1,
+    threads: int | None = None,
 ) -> list[Arm]:
     """Assign every arm the baseline's length, precision, threads and, by ``rule``, budget.
 
-    ``threads`` is the default of a run; None: the machine's.
+    ``multiple`` is that of ``match_parameters``. ``threads`` is the default of a run; None: the
+    machine's.
 
     The baseline is the first arm. Minutes become the baseline's steps, once; an arm with other
     batches gets as many tokens. Raises ConfigError if an arm cannot be matched.
@@ -534,7 +545,8 @@ def match_budgets(
         there = [measures.step_s(arm.loaded, len(even)) for arm in even]
         back = [measures.step_s(arm.loaded, len(even)) for arm in reversed(even)]
         seconds = [(one + other) / 2 for one, other in zip(there, reversed(back), strict=True)]
-    matches = match_arms(even, models, rule, steps=measures.steps(even[0]), step_seconds=seconds)
+    steps = measures.steps(even[0])
+    matches = match_arms(even, models, rule, multiple=multiple, steps=steps, step_seconds=seconds)
     matched_arms = []
     for arm, settings, match in zip(arms, shared, matches, strict=True):
         assert match is not None, "with steps and seconds every rule can match"

@@ -161,12 +161,13 @@ def make_plan(
     resources: Resources,
     clock: Clock | None = None,
     *,
+    multiple: int = 1,
     vocabularies: Sequence[Vocabulary] | None = None,
 ) -> BudgetPlan:
     """Plan one run of every arm, the first of them the baseline; ``clock`` measures steps.
 
-    ``vocabularies`` are the arms' expected ones, before their tokenizers exist. Raises ConfigError
-    for arms that cannot be matched or have no meaning.
+    ``multiple`` is that of ``match_arms``. ``vocabularies`` are the arms' expected ones, before
+    their tokenizers exist. Raises ConfigError for arms that cannot be matched or have no meaning.
     """
     for arm in arms:
         check_start(arm.loaded, "plan")
@@ -174,7 +175,7 @@ def make_plan(
     sizes = [vocabulary.size for vocabulary in vocabularies]
     unmatched = [size_arm(arm, size).model for arm, size in zip(arms, sizes, strict=True)]
     # Widths are matched first: they determine the cost of a step, and so the lengths.
-    matches = match_arms(arms, unmatched, rule)
+    matches = match_arms(arms, unmatched, rule, multiple=multiple)
     matched = [
         replace(arm, loaded=apply_match(arm, match))
         for arm, match in zip(arms, matches, strict=True)

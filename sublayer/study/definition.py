@@ -8,7 +8,13 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layers import RUN_RECIPE, override_layer, read_toml, shipped_recipes
+from sublayer.config.layers import (
+    RUN_RECIPE,
+    find_shipped,
+    override_layer,
+    read_toml,
+    shipped_recipes,
+)
 from sublayer.config.load import DERIVED, LoadedRecipe, load_recipe
 from sublayer.config.messages import check_choice, setting_in_words, show_path
 from sublayer.config.recipe import HEADINGS
@@ -100,6 +106,8 @@ class Study:
     """Its margin, spread and hypothesis."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Published scores of arms by metric, as printed; a chain has its own."""
+    match_multiple: int = 1
+    """The number of which matched widths are multiples."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """``steps`` and ``tokens`` of each arm's training at the scale of the paper; empty: unknown."""
     kept_texts: tuple[str, ...] = ()
@@ -325,6 +333,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         title=file.title,
         source=file.source,
         match=file.match,
+        match_multiple=file.match_multiple,
         n_seeds=table.seeds,
         arms=tuple(arms),
         metric=table.metric,
@@ -443,7 +452,7 @@ class _Scale:
 def _load_of_scale(path: Path, table: ScaleTable, recipe: str) -> LoadedRecipe:
     """Load a recipe, shipped or next to the study's file, with the settings of a scale over it."""
     beside = path.parent / recipe
-    is_beside = recipe not in shipped_recipes() and beside.exists()
+    is_beside = find_shipped(recipe) is None and beside.exists()
     return load_recipe(beside if is_beside else recipe, table.set, origin=f"study {path.stem}")
 
 
@@ -509,6 +518,8 @@ class Options:
 
     vary: tuple[str, ...] = ()
     match: Rule | None = None
+    match_multiple: int | None = None
+    """The number of which matched widths are multiples."""
     seeds: int | None = None
     tune: tuple[str, ...] = ()
     scale: str | None = None
@@ -569,7 +580,7 @@ class Options:
 _OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")
 """Options of studies without stages."""
 _SINGLE = (
-    *("on", "match", "seeds", "until", "seeds_at_most", "margin"),
+    *("on", "match", "match_multiple", "seeds", "until", "seeds_at_most", "margin"),
     *("first_seed", "tuning_seeds", "first_tuning_seed", "extend"),
     *("finetunings", "data", "scale", "device"),
 )
@@ -603,7 +614,18 @@ def ask(study: Study, options: Options) -> OptionedStudy:
     Raises ConfigError for options that have no effect on it, that contradict each other or the
     study, and for numbers of seeds that allow no comparison.
     """
-    study = _with_options(replace(study, match=options.match or study.match), options)
+    rule, multiple = options.match or study.match, options.match_multiple
+    if rule == "parameters":
+        multiple = multiple or study.match_multiple
+    check_rules(
+        f"--match-multiple {multiple}",
+        (
+            multiple and rule != "parameters",
+            f"it applies to matched widths, and match = {rule} solves none: leave it out, or give "
+            "--match parameters",
+        ),
+    )
+    study = _with_options(replace(study, match=rule, match_multiple=multiple or 1), options)
     # Time cannot be the budget of parallel runs, which slow each other down, or of cluster runs, as
     # nodes differ and may be shared.
     on, jobs = options.on, options.jobs
@@ -750,7 +772,7 @@ def asked_study(
     run = next(filter(is_run, sources), None) if len(sources) > 1 else None
     if run is not None:
         for source in sources:
-            if not Path(source).exists() and source not in shipped_recipes():
+            if not Path(source).exists() and find_shipped(source) is None:
                 raise ConfigError(f"{describe_absence(source)}: name a finished run")
             check_rules(
                 "",

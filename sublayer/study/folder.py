@@ -292,6 +292,7 @@ class StudyFolder:
 
 _IDENTITY: dict[str, Any] = {
     **dict.fromkeys(("match", "tune", "score")),
+    "match_multiple": 1,
     "tune_by": "metric",
     "first_seed": 0,
     "tuning_seeds": [],

@@ -36,6 +36,7 @@ from sublayer.study.results import SHOWN_DIGITS, Sealing, shown_date
 PARTS = {
     "study": "name",
     "match": "matched budget",
+    "match_multiple": "multiple of matched widths",
     "arms": "arms",
     "stages": "stages",
     "score": "scoring",
@@ -135,6 +136,7 @@ def describe_plan(
     plan = {
         "study": about.get("name", ""),
         "match": request["match"],
+        "match_multiple": request.get("match_multiple", 0),
         "arms": arms,
         "stages": digest(request["stages"]) if "stages" in request else "",
         "score": request.get("score", {}),
@@ -248,6 +250,8 @@ class Request(Typed):
     """The identity of a study: arms, matching, tuning, scoring; the number of seeds may grow."""
 
     match: Rule
+    match_multiple: Count = 1
+    """The number of which matched widths are multiples."""
     tune: list[str]
     recipes: dict[str, str]
     """By arm, the full recipe as TOML, paths absolute."""
@@ -279,6 +283,7 @@ class Request(Typed):
         study, tune = optioned.study, list(optioned.tune)
         recipes = {arm.name: dump_recipe(absolute_paths(arm.loaded.recipe)) for arm in study.arms}
         parts = {
+            "match_multiple": study.match_multiple if study.match_multiple > 1 else None,
             "score": None
             if study.scoring.is_whole_test
             else study.scoring.model_dump(exclude_none=True),
@@ -378,6 +383,7 @@ class StudyPlan(Typed):
             title=about.title,
             source="",
             match=self.asked.match,
+            match_multiple=self.asked.match_multiple,
             n_seeds=None,
             arms=tuple(replace(arm, against=about.against.get(arm.name)) for arm in arms),
             metric=about.metric or None,

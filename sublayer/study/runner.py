@@ -197,7 +197,7 @@ def list_header(
     rows = [
         ("arms", names),
         ("runs", f"{runs}{computing.where}"),
-        ("matched by", "nothing" if rule == "none" else rule),
+        ("matched by", _matched_by(optioned.study)),
         *text_rows(baseline.loaded.recipe, data[baseline.name]),
         ("device", device),
         ("length", f"{length} a run"),
@@ -206,6 +206,12 @@ def list_header(
         ("expected", expected),
     ]
     return lay_out(rows)
+
+
+def _matched_by(study: Study) -> str:
+    text = "nothing" if study.match == "none" else study.match
+    multiple = study.match_multiple
+    return text if multiple == 1 else f"{text}, in widths that are multiples of {multiple}"
 
 
 def list_stages_header(
@@ -464,7 +470,13 @@ class _Runner:
         if settled is not None:
             return settled
         computing.check_precision(arms)
-        return match_budgets(arms, self._study.match, facts, threads=computing.threads(n_runs))
+        return match_budgets(
+            arms,
+            self._study.match,
+            facts,
+            multiple=self._study.match_multiple,
+            threads=computing.threads(n_runs),
+        )
 
     def _begin(
         self, arms: Sequence[Arm], data: Mapping[str, Data], texts: Sequence[str], n_runs: int

@@ -14,7 +14,15 @@ from sublayer.config.finetune import DEFAULT
 from sublayer.config.layers import read_toml
 from sublayer.config.messages import check_choice, first_problem
 from sublayer.config.recipe import TABLES
-from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS, List, Table
+from sublayer.config.table import (
+    MOST_ARMS,
+    MOST_FINETUNINGS,
+    MOST_SEEDS,
+    MOST_STEPS,
+    WIDEST_FFN,
+    List,
+    Table,
+)
 from sublayer.errors import ConfigError, check_rules, nearest_hint
 from sublayer.study.arms import FINETUNE, PRETRAINING, ArmStages, Chain, Stage, TuneBy, laid_over
 from sublayer.study.budget import Rule
@@ -160,6 +168,8 @@ class StudyFile(_SharedTable):
     several in a list counting as one; ``published`` has published scores of others than the arms.
     Without stages, it is by arm and metric, instead of the arms' ``published``.
 
+    ``match_multiple`` is the number of which matched widths are multiples.
+
     ``margin`` is the smallest difference of the metric that matters, either way, with
     ``margin_reason``: a number in the unit that differences are shown in, or with that unit behind
     it, as ``"0.01 bits per byte"``. ``spread`` is the standard deviation over seeds that is
@@ -169,6 +179,7 @@ class StudyFile(_SharedTable):
     title: str = ""
     source: str = ""
     match: Rule = "parameters"
+    match_multiple: int = Field(1, ge=1, le=WIDEST_FFN)
     also: List = ()
     nested: Literal["mean", "median"] = "mean"
     scale: dict[str, ScaleTable] = Field(min_length=1)
@@ -220,6 +231,14 @@ def read_study_file(path: Path) -> StudyFile:
         file = StudyFile.model_validate(read_toml(path))
     except ValidationError as error:
         raise ConfigError(f"study {path}: {first_problem(error, StudyFile)}") from None
+    check_rules(
+        f"study {path}",
+        (
+            file.match_multiple > 1 and file.match != "parameters",
+            f"match_multiple = {file.match_multiple} applies to matched widths, and match = "
+            f"{file.match} solves none: leave it out",
+        ),
+    )
     for scale, table in file.scale.items():
         number = "no arms" if table.arms is None else "arms twice"
         check_rules(

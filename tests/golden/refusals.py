@@ -70,7 +70,8 @@ REFUSED = {
             --device tpu; --processes 0; --processes 2 --device mi300; \
             --share 2 --processes 2; --link 50
         plan: ""; demo --scale paper; albert-base --seeds 0; gpt --finetunings 2
-        compare: gpt; gtp modern; gpt --vary model.ffn=gelu,swiglu --match params; \
+        compare: gpt; gtp llama-2023; gpt --vary model.ffn=gelu,swiglu --match params; \
+            gpt --vary model.ffn=gelu,swiglu --match flops --match-multiple 8; \
             gpt --vary model.ffn=gelu,swiglu --seeds 2; \
             gpt --vary model.ffn=gelu,swiglu --seeds many; \
             gpt --vary model.ffn=gelu,swiglu --until bored; \
@@ -93,7 +94,8 @@ REFUSED = {
             gpt --vary model.ffn=gelu,swiglu --table missing/a.csv; \
             gpt --vary model.ffn=gelu,swiglu --on kubernetes; \
             gpt --vary model.ffn=gelu,swiglu --jobs 0; gpt encoder.toml; gpt translator.toml; \
-            gpt modern --vary model.ffn=gelu,swiglu; gpt --vary model.ffn=gelu,swiglu --out glue; \
+            gpt llama-2023 --vary model.ffn=gelu,swiglu; \
+            gpt --vary model.ffn=gelu,swiglu --out glue; \
             demo --vary model.ffn=gelu,swiglu; twice.toml; one.toml; unknown.toml; claim.toml; \
             stages.toml --on slurm --jobs 2; after.toml; taskless.toml
         """,

@@ -263,6 +263,12 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters_or_names_i
     left = 6 * (3 * 512 - (4 * 512 + 2))
     share = pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
     assert match == Match(("model.d_ff=1023",), share) and abs(match.mismatch) < budgeting.TOLERANCE
+    for multiple, width in ((8, 1024), (100, 1000), (5000, 5000)):
+        match = budgeting.match_parameters("macaron", macaron, transformer, multiple)
+        wide = count_parameters(macaron.model_copy(update={"d_ff": width})).total
+        share = pytest.approx(wide / count_parameters(transformer).total - 1, rel=1e-12)
+        assert match == Match((f"model.d_ff={width}",), share)
+    assert budgeting.match_parameters("relu", relu, relu, 5000) == Match((), 0.0)
     shared = [resolved(ffn=ffn, share="all") for ffn in ("relu", "gelu")]
     assert budgeting.match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
     small = {"d_model": 8, "n_heads": 2}
@@ -378,6 +384,8 @@ def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
     assert (baseline.matched, baseline.settled) == ((), {})
     width = macaron.loaded.recipe.model.d_ff
     assert (macaron.matched, macaron.settled) == ((f"model.d_ff={width}",), {"model.d_ff": width})
+    _, rounded = budgeting.match_budgets(fixed, "parameters", MEASURES, multiple=8)
+    assert width % 8 and rounded.matched == (f"model.d_ff={8 * round(width / 8)}",)
     _, longer = budgeting.match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
     assert longer.loaded.recipe.train.steps == 13
     briefly = Known(evaluate_steps=151, evaluate_tokens=999)

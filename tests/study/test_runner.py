@@ -150,6 +150,7 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
     for changed, difference in (
         ({"vary": ["model.ffn=gelu,relu"]}, "another study, of ffn=gelu, ffn=swiglu"),
         ({"match": "none"}, "another study, with match = parameters, not none"),
+        ({"match_multiple": 8}, "another study, with match_multiple = 1, not 8"),
         ({"tune": ["optimizer.lr=1e-3,2e-3"]}, "another study, with tune"),
         ({"overrides": settings_of(studies.text, "train.steps=6")}, "steps = 5, not steps = 6"),
         ({"margin": "0.5"}, "begun with margin = none, not 0.5"),
@@ -304,7 +305,7 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
     for other, options, message in (
         (runs[4], {}, "their test texts differ"), (runs[3], {"seeds": 3}, "leave out seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
-        ("modern", {}, "is a run and modern is not"), ("both", {}, "is a run and both is not"),
+        ("gpt", {}, "is a run and gpt is not"), ("both", {}, "is a run and both is not"),
         ("copy", {}, "same recipe and the same seed, 0"), (runs[1], {}, f"{runs[1]} has not ended"),
         (runs[3], {"out": "mine"}, "mine holds other files"),
     ):  # fmt: skip
