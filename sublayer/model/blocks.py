@@ -529,17 +529,19 @@ class Stack(nn.Module):
         """Run an executed block, counted from 0; ``queries`` are those of the last attention."""
         auxiliary = None
         is_last = layer == len(self.slots) - 1
-        block = self.block(layer)
-        for group in self.groups:
-            parts = []
-            for index in group:
-                sub_context = context
-                if cache is not None:
-                    sub_context = replace(context, key_values=cache.key_values(layer, index))
-                if queries is not None and is_last and index in self.last_attention:
-                    sub_context = sub_context.at(queries)
-                parts.append((block[index], sub_context))
-            (sublayer, sub_context), *parallel = parts
-            x, loss = sublayer(x, sub_context, *([parallel] if parallel else ()))
+        contexts = [context] * len(self.sublayers)
+        if cache is not None:
+            for index in range(len(contexts)):
+                contexts[index] = replace(context, key_values=cache.key_values(layer, index))
+        if queries is not None and is_last:
+            for index in self.last_attention:
+                contexts[index] = contexts[index].at(queries)
+        parts = list(zip(self.block(layer), contexts, strict=True))
+        for first, *joined in self.groups:
+            sublayer, sub_context = parts[first]
+            if joined:
+                x, loss = sublayer(x, sub_context, [parts[index] for index in joined])
+            else:
+                x, loss = sublayer(x, sub_context)
             auxiliary = add_losses(auxiliary, loss)
         return x, auxiliary
