@@ -1,0 +1,232 @@
+"""Random models of transformers' classes, and ours of the same weights: equal logits and gradients.
+
+Each row of ``PUBLISHED`` is a class, the fields of its config, ours, and the names of its tensors.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.decode.step import Stepper
+from sublayer.model.cache import Cache
+from sublayer.model.transformer import compose
+from tests.breadth import TRIES_ALL
+
+VOCAB_SIZE, CONTEXT, LENGTH, PROMPT = 19, 32, 13, 5
+PIECES = (PROMPT, *[1] * (LENGTH - PROMPT))
+SEEDS = range(6) if TRIES_ALL else range(2)
+LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
+"""Largest difference: with the float32 parts of a class in float64, and as it is."""
+
+SETTINGS = {
+    "vocab_size": VOCAB_SIZE, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "max_position_embeddings": CONTEXT, "pad_token_id": None,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+FIELDS = {
+    "n_layers": 3, "d_model": 16, "n_heads": 4, "d_ff": 20, "tie_embeddings": False,
+    "positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False,
+}  # fmt: skip
+ATTENTION = {
+    "0.norm": "input_layernorm",
+    "0.function.projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+    "0.function.output": "self_attn.o_proj",
+}
+NETWORK = {
+    "1.norm": "post_attention_layernorm",
+    "1.function.input": "mlp.gate_proj mlp.up_proj",
+    "1.function.output": "mlp.down_proj",
+}
+OUTSIDE = {"embedding": "model.embed_tokens", "final_norm": "model.norm", "head": "lm_head"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A class, and the same model in our fields and names."""
+
+    title: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Fields of its config, over ``SETTINGS``; an Ellipsis leaves one out."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """Fields of ``[model]``, over ``FIELDS``."""
+    layer: Mapping[str, str] = field(default_factory=lambda: ATTENTION | NETWORK)
+    """Modules of a layer by ours, ``entry.path``: several are concatenated in this order."""
+    outside: Mapping[str, str] = field(default_factory=lambda: OUTSIDE)
+    unit: str = "model.layers."
+    added_gain: float = 0.0
+    """What a norm of the class adds to its gains."""
+    split: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict
+    """Divides and reorders tensors, or their gradients, to those that the names are of."""
+
+    def theirs(self, name):
+        """Return the names of their tensors that form ours."""
+        path, _, kind = name.rpartition(".")
+        if path.startswith("decoder."):
+            _, _, entry, layer, rest = path.split(".", 4)
+            modules = self.layer[f"{entry}.{rest}"].split()
+            return [f"{self.unit}{layer}.{each}.{kind}" for each in modules]
+        return [f"{self.outside[path]}.{kind}"]
+
+    def ours(self, tensors, shapes, added_gain=0.0):
+        """Convert their tensors, or gradients, to ours of these shapes; none may be left."""
+        tensors, found = self.split(dict(tensors)), {}
+        for name, shape in shapes.items():
+            whole = torch.cat([tensors.pop(each) for each in self.theirs(name)])
+            is_gain = name.endswith("norm.weight")
+            found[name] = whole.reshape(shape) + (added_gain if is_gain else 0.0)
+        assert not tensors
+        return found
+
+
+def rope(base):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
+
+
+PUBLISHED = [
+    Published("LlamaForCausalLM", rope(500.0), {"rotary_base": 500.0}),
+    Published("LlamaForCausalLM", {"tie_word_embeddings": True}, {"tie_embeddings": True}),
+]
+NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]
+tried = pytest.mark.parametrize("row", PUBLISHED, ids=NAMES)
+in_both = pytest.mark.parametrize("dtype", LIMITS, ids=["lifted", "as shipped"])
+
+
+class Lifted(TorchFunctionMode):
+    """Computes in float64 what a class computes in float32: its norms, angles and softmax."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        wide = {torch.float32: torch.float64, Tensor.float: Tensor.double}
+        args = [wide[each] if each is torch.float32 else each for each in args]
+        kwargs = {
+            name: wide[each] if each is torch.float32 else each
+            for name, each in (kwargs or {}).items()
+        }
+        return wide.get(function, function)(*args, **kwargs)
+
+
+def lifted(dtype):
+    return Lifted() if dtype == torch.float64 else nullcontext()
+
+
+@cache
+def models(number, seed, dtype):
+    """Build a random model of a class, norms and biases included, and ours."""
+    import transformers
+
+    row = PUBLISHED[number]
+    kind = getattr(transformers, row.title)
+    settings = {key: each for key, each in (SETTINGS | row.settings).items() if each is not ...}
+    with lifted(dtype):
+        config = kind.config_class(**settings)
+        theirs = kind._from_config(config, attn_implementation="eager").to(dtype).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+            if "norm" in name.lower() and name.endswith("weight"):
+                parameter.add_(1.0 - row.added_gain)
+        config = ModelConfig(**{**FIELDS, **row.fields})
+        ours = compose(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT))
+        shapes = {name: each.shape for name, each in ours.named_parameters()}
+        ours.load_state_dict(row.ours(theirs.named_parameters(), shapes, row.added_gain))
+    return theirs, ours.to(dtype).eval()
+
+
+def draw(seed):
+    """Draw tokens, and a mask of padding at the left of the first row."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(VOCAB_SIZE, (2, LENGTH), generator=generator)
+    return tokens, torch.arange(LENGTH) >= torch.tensor([[3], [0]])
+
+
+def logits_of_class(model, tokens, mask, pieces=(LENGTH,)):
+    """Compute the logits of a class, in pieces behind its cache if there are several."""
+    from transformers import DynamicCache
+
+    positions = (mask.cumsum(1) - 1).clamp_min(0)
+    kept = {"past_key_values": DynamicCache(config=model.config)} if len(pieces) > 1 else {}
+    found, end = [], 0
+    for size in pieces:
+        start, end = end, end + size
+        rest = {"attention_mask": mask[:, :end].long(), "position_ids": positions[:, start:end]}
+        found.append(model(tokens[:, start:end], **rest, **kept, use_cache=bool(kept)).logits)
+    return torch.cat(found, dim=1)
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=LIMITS[expected.dtype])
+
+
+def each(row):
+    return ((seed, PUBLISHED.index(row)) for seed in SEEDS)
+
+
+@tried
+@in_both
+@torch.no_grad()
+def test_logits_are_those_of_the_class_with_and_without_a_cache(row, dtype):
+    for seed, number in each(row):
+        (theirs, ours), (tokens, _) = models(number, seed, dtype), draw(seed)
+        real = torch.ones_like(tokens, dtype=torch.bool)
+        with lifted(dtype):
+            whole, cached = (
+                logits_of_class(theirs, tokens, real, pieces) for pieces in ((LENGTH,), PIECES)
+            )
+        close(ours(tokens).logits, whole)
+        cache = Cache(ours.config, 2, LENGTH, dtype)
+        found = [ours(each, cache=cache).logits for each in tokens.split(PIECES, dim=1)]
+        close(torch.cat(found, dim=1), cached)
+        cache, step = Cache(ours.config, 2, LENGTH, dtype), Stepper(ours, 2)
+        found = [ours.last_logits(tokens[:, :PROMPT], cache)]
+        found += [step(tokens[:, place], cache) for place in range(PROMPT, LENGTH)]
+        close(torch.stack(found, dim=1), cached[:, PROMPT - 1 :])
+
+
+@tried
+@in_both
+@torch.no_grad()
+def test_a_text_padded_at_its_left_has_the_logits_of_the_class(row, dtype):
+    for seed, number in each(row):
+        (theirs, ours), (tokens, mask) = models(number, seed, dtype), draw(seed)
+        with lifted(dtype):
+            whole, cached = (
+                logits_of_class(theirs, tokens, mask, pieces) for pieces in ((LENGTH,), PIECES)
+            )
+        close(ours(tokens, mask).logits[mask], whole[mask])
+        cache, pieces = (
+            Cache(ours.config, 2, LENGTH, dtype),
+            zip(tokens.split(PIECES, dim=1), mask.split(PIECES, dim=1), strict=True),
+        )
+        found = [ours(piece, real, cache=cache).logits for piece, real in pieces]
+        close(torch.cat(found, dim=1)[mask], cached[mask])
+
+
+@tried
+@in_both
+def test_gradients_of_all_weights_are_those_of_the_class(row, dtype):
+    for seed, number in each(row):
+        (theirs, ours), (tokens, _) = models(number, seed, dtype), draw(seed)
+        real = torch.ones_like(tokens, dtype=torch.bool)
+        with lifted(dtype):
+            expected = gradients(theirs, logits_of_class(theirs, tokens, real), tokens)
+        found = gradients(ours, ours(tokens).logits, tokens)
+        expected = row.ours(expected, {name: each.shape for name, each in found.items()})
+        for name, gradient in found.items():
+            assert gradient.abs().max() > 0
+            close(gradient, expected[name])
+
+
+def gradients(model, logits, tokens):
+    """Compute the gradients of the mean loss of the next tokens, by parameter."""
+    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
