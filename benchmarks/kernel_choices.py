@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import Entry, ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.config.stacks import AttentionForm
 from sublayer.decode import step
 from sublayer.model import blocks
 from sublayer.model.context import Context, Layout, rotation
@@ -195,6 +196,29 @@ def attentions(n_tokens: int, d_head: int) -> dict[str, Work]:
     return {"by sequence": lambda: own(0), "together": lambda: own(1 << 40), "flash": flash}
 
 
+def windows(d_model: int) -> dict[str, Work]:
+    """A causal self-attention with heads of 64 over 4,096 tokens, with its maps, both ways.
+
+    Of all keys, and in a window of 512.
+    """
+    config = resolve_model(
+        ModelConfig(n_layers=1, d_model=d_model, d_head=64, n_heads=d_model // 64),
+        vocab_size=2,
+        context=4096,
+    )
+    layer = blocks.Attention.from_config(config, Entry("attention", None, 1.0))
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.1)
+    x = torch.randn(1, 4096, d_model, requires_grad=True)
+    layout = Layout.causal(torch.zeros(1, 4096, dtype=torch.long))
+
+    def work(window: int | None) -> Work:
+        context = Context(layout.within(AttentionForm(window)), None)
+        return lambda: layer(x, context).sum().backward()
+
+    return {"all keys": work(None), "window": work(512)}
+
+
 def recurrences(n_units: int, real_share: float) -> dict[str, Work]:
     """A layer of an LSTM over 32 rows of up to 40 tokens with padding behind, both ways.
 
@@ -282,6 +306,7 @@ def main() -> None:
             for d in (16, 32, 64)
             for n in (64, 128, 256, 512, 1024)
         ),
+        *((f"attention in a window, width {d}", windows(d)) for d in (256, 512)),
         *(
             (f"LSTM of {n} units, {share:.0%} real tokens", recurrences(n, share))
             for n in (128, 384, 1024)

@@ -351,10 +351,14 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBo
             if stack.is_causal:
                 title = f"Causal {title[:1].lower()}{title[1:]}"
             in_attention = POSITIONS[model.positions].in_attention
+            layers = f", {model.position_pattern}" if "N" in model.position_pattern else ""
             if in_attention == "rotation":
-                notes.append(f"{model.positions}: q and k rotated")
+                notes.append(f"{model.positions}: q and k rotated{layers}")
             elif in_attention == "bias":
-                notes.append(f"{model.positions} biases of scores")
+                notes.append(f"{model.positions} biases of scores{layers}")
+            if not isinstance(model.attention_window, str):
+                layers = f", {model.window_pattern}" if "G" in model.window_pattern else ""
+                notes.append(f"window of {count(model.attention_window, 'token')}{layers}")
         if model.attention_scale == "none":
             notes.append("scores not scaled")
     elif entry.ffn is not None:

@@ -105,6 +105,15 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
                 f"model.{name} = plain contradicts model.norm = dyt, whose slope is a parameter: "
                 "give affine or none"
             )
+    if not isinstance(model.attention_window, str):
+        longest = model.max_len or context
+        if model.attention_window > longest:
+            raise ConfigError(
+                f"model.attention_window = {model.attention_window} is longer than the context of "
+                f"{longest}: give a shorter window, or leave it out"
+            )
+        _check_pattern(model, "window_pattern", "LG", "model.attention_window = none")
+    _check_pattern(model, "position_pattern", "PN", "model.positions = none")
     is_shared = any(shares(model, entry) for entry in entries(model))
     if model.share in ("attention", "ffn") and not is_shared:
         raise ConfigError(
@@ -144,6 +153,31 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
             f"data.context={model.max_len}, or a longer model.max_len"
         )
+
+
+def _check_pattern(model: ModelConfig, name: str, letters: str, without: str) -> None:
+    """Raise ConfigError for a pattern of other letters, or one that a stack has too few layers for.
+
+    ``without`` is the setting that equals a pattern without the first letter.
+    """
+    pattern = getattr(model, name)
+    if not pattern or set(pattern) - set(letters):
+        raise ConfigError(
+            f"model.{name} = {pattern[:80]!r} is not a text of {letters[0]} and {letters[1]}, a "
+            f"letter for each self-attention, such as {letters[0] * 3}{letters[1]}"
+        )
+    if letters[0] not in pattern:
+        raise ConfigError(
+            f"model.{name} = {pattern[:80]!r} has no {letters[0]}: give {without} instead"
+        )
+    for stack in stacks(model):
+        n_attentions = stack.n_layers * stack.n_attentions
+        if 0 < n_attentions < len(pattern):
+            raise ConfigError(
+                f"model.{name} = {pattern[:80]!r} is longer than the "
+                f"{count(n_attentions, 'self-attention')} of the {stack.name}: give a shorter "
+                "pattern, which repeats, or more model.n_layers"
+            )
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -31,6 +31,7 @@ from sublayer.config.table import (
     Features,
     Fraction,
     List,
+    RotaryBase,
     Scale,
     Table,
     Tokens,
@@ -326,6 +327,7 @@ else:
     HeadActivation = Literal[("ffn", *dict.fromkeys(_UNGATED))]
 
 
+_IN_ATTENTION = tuple(name for name, row in POSITIONS.items() if row.in_attention != "nothing")
 of_blocks = partial(field, when=("blocks",))
 """Declare a field of blocks, without effect in an LSTM."""
 _NORMS = ("layer", "rms", "dyt")
@@ -359,6 +361,12 @@ class ModelConfig(Table):
         None, derived="d_model / n_heads, which must be whole", when=("blocks", "attention")
     )
     """Width of one head."""
+    attention_window: Tokens[int] | Literal["none"] = field("none", when=("blocks", "attention"))
+    """Window w of local self-attentions: a query sees itself and the w - 1 tokens before it, in an
+    encoder the tokens up to w / 2 away; none: every self-attention is global."""
+    window_pattern: str = field("L", when=("blocks", "local"), min_length=1)
+    """Local (L) and global (G) self-attentions of a stack in the order of execution, repeated: LG
+    (Gemma 2), LLLLLG (Gemma 3)."""
     d_ff: int | None = field(
         None, unit="features", derived="4 * d_model", ge=1, le=WIDEST_FFN, when=("blocks", "ffn")
     )
@@ -436,8 +444,12 @@ class ModelConfig(Table):
         0, needs={"positions": ("sinusoidal",)}, ge=0, le=LONGEST_WINDOW
     )
     """Number of the first position (fairseq: 2)."""
-    rotary_base: float = of_blocks(10000.0, needs={"positions": ("rotary",)}, gt=1.0, le=1e12)
+    rotary_base: RotaryBase[float] = of_blocks(10000.0, needs={"positions": ("rotary",)})
     """Base of the rotary frequencies."""
+    rotary_local_base: RotaryBase[float] | Literal["same"] = field(
+        "same", when=("blocks", "local-and-global")
+    )
+    """Base of the rotary frequencies of local self-attentions; same: rotary_base."""
     relative_buckets: int = of_blocks(
         32, unit="buckets", needs={"positions": ("relative",)}, ge=4, le=MOST_BUCKETS
     )
@@ -446,6 +458,9 @@ class ModelConfig(Table):
     relative_distance: WindowTokens[int] = of_blocks(128, needs={"positions": ("relative",)})
     """Distance from which all keys share the last bucket; between the exact half of the buckets and
     it, bucket widths grow logarithmically."""
+    position_pattern: str = of_blocks("P", needs={"positions": _IN_ATTENTION}, min_length=1)
+    """Self-attentions of a stack with positions (P) and without (N) in the order of execution,
+    repeated: PPPN (SmolLM3)."""
     share: Literal["none", "all", "attention", "ffn"] = of_blocks("none")
     """Sub-layers (with their norms) that share one set of weights across the blocks of a group."""
     share_groups: int = of_blocks(

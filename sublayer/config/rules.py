@@ -25,7 +25,13 @@ from sublayer.config.model import FFNS, POSITIONS, parse_block
 from sublayer.config.objective import TextUse
 from sublayer.config.recipe import OBJECTIVES, TABLES, Recipe, declaration, extra
 from sublayer.config.resolve import batch_sequences
-from sublayer.config.stacks import entries, head_activation, is_factorised
+from sublayer.config.stacks import (
+    attention_forms,
+    entries,
+    head_activation,
+    is_factorised,
+    stacks,
+)
 from sublayer.config.train import LAST
 from sublayer.values import show
 
@@ -90,6 +96,21 @@ def _has_blocks(recipe: Recipe) -> bool:
 
 def _has_attention(recipe: Recipe) -> bool:
     return any(entry.kind.attends_to == "itself" for entry in entries(recipe.model))
+
+
+def _rotates_both(recipe: Recipe) -> bool:
+    """Return whether local and global attentions both have rotary positions."""
+    model = recipe.model
+    if model.positions != "rotary":
+        return False
+    forms = {
+        form
+        for stack in stacks(model)
+        for forms in attention_forms(model, stack)
+        for form in forms
+        if form is not None and form.has_positions
+    }
+    return len({form.window for form in forms}) > 1
 
 
 def _follows_ffn_field(recipe: Recipe) -> bool:
@@ -214,6 +235,15 @@ CONDITIONS: dict[str, Use] = {
         lambda recipe: _has_blocks(recipe) or recipe.model.head == "transform",
     ),
     "attention": Use("model.block has an attention entry", _has_attention),
+    "local": Use(
+        "model.attention_window is given",
+        lambda recipe: recipe.model.attention_window != "none",
+    ),
+    "local-and-global": Use(
+        "model.positions is rotary, model.attention_window is given and model.window_pattern has "
+        "both L and G, where model.position_pattern has P",
+        _rotates_both,
+    ),
     "scored-positions": Use(
         f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
         lambda recipe: recipe.model.positions not in _IN_ATTENTION or _has_attention(recipe),

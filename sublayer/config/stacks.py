@@ -113,9 +113,14 @@ class StackShape:
     is_fed: bool = False
 
     @property
+    def n_attentions(self) -> int:
+        """Count the self-attentions of a block."""
+        return sum(entry.kind.attends_to == "itself" for entry in self.block)
+
+    @property
     def attends_to_itself(self) -> bool:
         """Return whether a sub-layer is self-attention."""
-        return any(entry.kind.attends_to == "itself" for entry in self.block)
+        return self.n_attentions > 0
 
     @property
     def last_attention(self) -> range:
@@ -131,6 +136,54 @@ class StackShape:
     def is_causal(self) -> bool:
         """Return whether a token sees only itself and earlier tokens."""
         return self.name != "encoder"
+
+
+@dataclass(frozen=True)
+class AttentionForm:
+    """Properties of an executed self-attention that differ within a stack."""
+
+    window: int | None = None
+    """Window of a local attention in tokens; None: global."""
+    has_positions: bool = True
+    """Whether it has the rotation or the score bias of the position scheme."""
+
+    def reach(self, *, is_causal: bool) -> int | None:
+        """Return the largest distance in tokens between a query and a key it sees; None: any."""
+        if self.window is None:
+            return None
+        return self.window - 1 if is_causal else self.window // 2
+
+
+GLOBAL = AttentionForm()
+
+
+def attention_forms(
+    model: ModelConfig, stack: StackShape
+) -> list[tuple[AttentionForm | None, ...]]:
+    """Return the form of each entry of each executed block of a stack; None: no self-attention.
+
+    ``model.window_pattern`` and ``model.position_pattern`` count executed self-attentions from the
+    first one on, in blocks that share weights as well.
+    """
+    attends = [entry.kind.attends_to == "itself" for entry in stack.block]
+    window = None if isinstance(model.attention_window, str) else model.attention_window
+    windows, positions = model.window_pattern, model.position_pattern
+    if window is None and positions == "P":
+        return [tuple(GLOBAL if each else None for each in attends)] * stack.n_layers
+    forms = []
+    number = 0
+    for _ in range(stack.n_layers):
+        of_block: list[AttentionForm | None] = []
+        for is_attention in attends:
+            if not is_attention:
+                of_block.append(None)
+                continue
+            is_local = windows[number % len(windows)] == "L"
+            has_positions = positions[number % len(positions)] == "P"
+            of_block.append(AttentionForm(window if is_local else None, has_positions))
+            number += 1
+        forms.append(tuple(of_block))
+    return forms
 
 
 def stacks(model: ModelConfig) -> tuple[StackShape, ...]:

@@ -94,6 +94,7 @@ RunShare = Annotated[Number, _of("share", ge=0.0, le=1.0)]
 Fraction = Annotated[Number, Field(gt=0.0, le=1.0)]
 Weight = Annotated[Number, Field(ge=0.0, le=LARGEST_FACTOR)]
 Scale = Annotated[Number, Field(gt=0.0, le=LARGEST_FACTOR)]
+RotaryBase = Annotated[Number, Field(gt=1.0, le=1e12)]
 Rate = Annotated[Number, Field(gt=0.0, le=LARGEST_RATE)]
 NormLimit = Annotated[Number, Field(ge=0.0, le=1e30)]
 """Types of quantities: ``int`` or ``float``, optionally None, with a unit and a range."""

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sublayer.config.stacks import AttentionForm
 from sublayer.decode.sample import Sampling
 from sublayer.decode.step import (
     Branch,
@@ -49,6 +50,8 @@ class KeysAndValues:
 
     keys: Tensor
     values: Tensor
+    size: int | None = None
+    """Most positions of the ring of a local attention; None: no ring."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
         """Replace keys, then values, so that only one old tensor is alive with its copy."""
@@ -62,6 +65,7 @@ class BeamCache:
     Slot n has filled ``lengths[n]`` positions, written by all its hypotheses. A hypothesis that
     branches is not copied: hypothesis j reads the keys, values and token that hypothesis
     ``ancestors[n, j, l]`` wrote at position l. A finished sentence leaves its slot to the next.
+    Local attentions keep a ring of their window: position l is at ``l % size``.
 
     While all sentences are equally long, as after a common start, a step writes one position of all
     slots, and a single hypothesis needs no mask.
@@ -70,6 +74,7 @@ class BeamCache:
     def __init__(self, beam: int, device: torch.device) -> None:
         self.beam = beam
         self.device = device
+        self._beams = torch.arange(beam, device=device)
         self.lengths: list[int] = []
         """Positions that each slot has filled; 0 where it is not in use."""
         self._is_live: list[bool] = []
@@ -85,8 +90,8 @@ class BeamCache:
         """Positions visible to some hypothesis in this step."""
         self.common: int | None = None
         """The length of all slots in use at this step; None where they differ."""
-        self._place: _Place = slice(None), slice(None), 0
-        """The index that this step writes to."""
+        self._places: dict[int | None, _Place] = {}
+        """The index that this step writes to, by the size of the ring."""
         self._memory: tuple[int, Bool[Tensor, "N S"] | None] | None = None
         """The result of ``memory``, until slots change."""
 
@@ -103,21 +108,29 @@ class BeamCache:
         lengths = torch.tensor(self.lengths, device=self.device)
         return lengths.repeat_interleave(self.beam)
 
-    def key_positions(self) -> Int[Tensor, " LB"]:
-        """Return the positions of the keys of this step's window, of every hypothesis.
+    def ring(self, size: int | None) -> Int[Tensor, "N L"] | None:
+        """Return the position of each key of a ring, below 0 where there is none.
 
-        In the order of ``append``'s keys; equal for all slots, whatever their lengths.
+        None where keys are in the order of positions: without a ring, or before it is full.
         """
-        positions = torch.arange(self.window, device=self.device)
-        return positions.repeat_interleave(self.beam)
+        if size is None or self.window <= size:
+            return None
+        lengths = self.lengths if self.common is None else [self.common] * self.n_slots
+        newest = torch.tensor(lengths, device=self.device)[:, None]  # [N, 1]
+        return newest - (newest - torch.arange(size, device=self.device)).remainder(size)
 
-    def begin(self, tokens: Int[Tensor, " R"]) -> Bool[Tensor, "N beam L beam"] | None:
-        """Take the next tokens; return the mask of keys hidden from each hypothesis.
+    def key_positions(self, size: int | None = None) -> Int[Tensor, " LB"] | Int[Tensor, "N LB"]:
+        """Return the positions of this step's keys, of every hypothesis, in ``append``'s order.
 
-        Keys of non-ancestors and beyond a slot's length are hidden; None hides nothing. The axes
-        are slot, reading hypothesis, position, writing hypothesis; ``L`` is the window of this
-        step, which is set here for ``append`` and ``key_positions``.
+        They are equal for all slots, whatever their lengths, unless the keys are a full ring.
         """
+        ring = self.ring(size)
+        if ring is None:
+            return torch.arange(self.window, device=self.device).repeat_interleave(self.beam)
+        return ring.clamp_min(0).repeat_interleave(self.beam, 1)
+
+    def begin(self, tokens: Int[Tensor, " R"]) -> None:
+        """Take the next tokens, and set the window of this step."""
         self.window = max(self.lengths) + 1
         room = self.inputs.shape[1]
         if self.window > room:
@@ -126,49 +139,70 @@ class BeamCache:
             self.inputs = _widened(self.inputs, length, dim=1)
             self.ancestors = _widened(self.ancestors, length, dim=2, value=_NOBODY)
             for kept in self.kept.values():
-                kept.map(partial(_widened, width=length, dim=2))
+                kept.map(partial(_widened, width=min(length, kept.size or length), dim=2))
         of_live = zip(self.lengths, self._is_live, strict=True)
         in_use = {length for length, is_live in of_live if is_live}
         self.common = in_use.pop() if len(in_use) == 1 else None
-        self._place = self._newest()
-        beams = torch.arange(self.beam, device=self.device)
-        self.inputs.transpose(1, 2)[self._place] = tokens.view(-1, self.beam)
-        self.ancestors[self._place] = beams
+        self._places = {}
+        place = self._newest(None)
+        self.inputs.transpose(1, 2)[place] = tokens.view(-1, self.beam)
+        self.ancestors[place] = self._beams
+
+    def hidden_keys(self, size: int | None = None) -> Bool[Tensor, "N beam L beam"] | None:
+        """Return the mask of this step's keys that are hidden from each hypothesis.
+
+        Keys of non-ancestors and beyond a slot's length are hidden; None hides nothing. The axes
+        are slot, reading hypothesis, position, writing hypothesis; ``L`` is the window of this
+        step, or the ``size`` of a full ring.
+        """
         if self.beam == 1 and self.common is not None:
             return None
-        return self.ancestors[:, :, : self.window, None] != beams
+        writers = self.ancestors[:, :, : self.window]  # [N, beam, L]
+        ring = self.ring(size)
+        if ring is not None:
+            index = ring.clamp_min(0)[:, None].expand(-1, self.beam, -1)
+            writers = writers.gather(2, index).masked_fill_(ring[:, None] < 0, _NOBODY)
+        return writers[..., None] != self._beams
 
-    def _newest(self) -> _Place:
+    def _newest(self, size: int | None) -> _Place:
         """Return the index of this step's position in ``[slots, any, positions, ...]``."""
-        every = slice(None)
-        if self.common is not None:
-            return every, every, self.common
-        slots = torch.arange(self.n_slots, device=self.device)
-        return slots, every, torch.tensor(self.lengths, device=self.device)
+        if size not in self._places:
+            every = slice(None)
+            if self.common is not None:
+                place = self.common if size is None else self.common % size
+                self._places[size] = every, every, place
+            else:
+                slots = torch.arange(self.n_slots, device=self.device)
+                lengths = torch.tensor(self.lengths, device=self.device)
+                self._places[size] = slots, every, lengths if size is None else lengths % size
+        return self._places[size]
 
     def append(
         self,
         index: SublayerIndex,
         k: Float[Tensor, "N H beam K"],
         v: Float[Tensor, "N H beam K"],
+        size: int | None = None,
     ) -> tuple[Float[Tensor, "N H LB K"], Float[Tensor, "N H LB K"]]:
         """Write an attention's new keys and values; return all of every hypothesis.
 
-        They are ordered by position, then hypothesis, as the mask of ``begin``. The first call for
-        an index allocates them, with the dtype and device of ``k``.
+        They are ordered by position, then hypothesis, as the mask of ``hidden_keys``; those of a
+        local attention of ``size`` tokens are a ring. The first call for an index allocates them,
+        with the dtype and device of ``k``.
         """
         if index not in self.kept:
             n_slots, n_heads, beam, d_head = k.shape
-            n_positions = self.inputs.shape[1]
+            n_positions = min(self.inputs.shape[1], size or self.inputs.shape[1])
             shape = (n_slots, n_heads, n_positions, beam, d_head)
             keys = k.new_zeros(shape)
             values = v.new_zeros(shape)
-            self.kept[index] = KeysAndValues(keys, values)
-        kept = self.kept[index]
-        kept.keys[self._place] = k
-        kept.values[self._place] = v
-        keys = kept.keys[:, :, : self.window].flatten(2, 3)  # [N, H, L beam, K]
-        values = kept.values[:, :, : self.window].flatten(2, 3)
+            self.kept[index] = KeysAndValues(keys, values, size)
+        kept, place = self.kept[index], self._newest(size)
+        kept.keys[place] = k
+        kept.values[place] = v
+        n_filled = min(self.window, size or self.window)
+        keys = kept.keys[:, :, :n_filled].flatten(2, 3)  # [N, H, L beam, K]
+        values = kept.values[:, :, :n_filled].flatten(2, 3)
         return keys, values
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
@@ -281,15 +315,23 @@ _ALL = StepKeys()
 
 
 @dataclass(frozen=True)
-class _Step:
-    """Context of a step's sub-layers."""
+class _StepForm:
+    """Context of a step's self-attentions of one form."""
 
-    cache: BeamCache
+    window: int | None
     rotations: Rotations | None
     bias: Float[Tensor, "N H 1 LB"] | None
     """Positional bias of a slot's attention scores."""
     keys: StepKeys
     """The keys that each hypothesis sees, of all hypotheses of its slot."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Context of a step's sub-layers."""
+
+    cache: BeamCache
+    forms: list[_StepForm]
     memory: StepKeys
     """The keys of the memory that it sees."""
     memory_width: int
@@ -344,13 +386,21 @@ class BeamStepper:
         model = self._model
         positions = cache.positions()[:, None]  # [R, 1]
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [R, D]
-        rotations = model.positions.rotations(positions, x.dtype)
-        hidden = cache.begin(tokens)  # [N, beam, L, beam]
-        keys = _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), x.dtype)
+        cache.begin(tokens)
+        forms = [
+            _StepForm(
+                form.window,
+                rotations,
+                self._bias(cache, x.dtype, form),
+                _hiding(cache.hidden_keys(form.window), x.dtype),
+            )
+            for form, rotations in zip(
+                model.forms, model.rotations(positions, x.dtype), strict=True
+            )
+        ]
         width, padding = cache.memory()
         memory = _ALL if padding is None else StepKeys.hiding(padding[:, None], x.dtype)
-        bias = self._bias(cache, x.dtype)
-        step = _Step(cache, rotations, bias, keys, memory, width)
+        step = _Step(cache, forms, memory, width)
         if self._is_vector:
             x = x[0]  # [D]
         for layer, sublayers in enumerate(self._layers):
@@ -361,18 +411,20 @@ class BeamStepper:
                 x = sublayer(x, *[((layer, index), step) for index in group])
         return self._logits(model.final_norm(x))
 
-    def _bias(self, cache: BeamCache, dtype: torch.dtype) -> Float[Tensor, "N H 1 LB"] | None:
+    def _bias(
+        self, cache: BeamCache, dtype: torch.dtype, form: AttentionForm
+    ) -> Float[Tensor, "N H 1 LB"] | None:
         """Compute the attention bias: hypotheses of a slot have the same length."""
         scheme = self._model.positions
-        if not scheme.biases_scores:
+        if not (scheme.biases_scores and form.has_positions):
             return None
         if cache.common is not None:
-            bias = self._step_bias.of(cache.window, dtype, cache.device)
+            bias = self._step_bias.of(cache.window, dtype, cache.device, form)
             if bias is None or cache.beam == 1:
                 return bias
             return bias.repeat_interleave(cache.beam, -1)
         lengths = torch.tensor(cache.lengths, device=cache.device)
-        return scheme.score_bias(lengths[:, None], cache.key_positions(), dtype)
+        return scheme.score_bias(lengths[:, None], cache.key_positions(form.window), dtype)
 
     def _function(self, sublayer: Sublayer) -> Branch:
         function = sublayer.function
@@ -390,14 +442,18 @@ class BeamStepper:
         d_head = attention.d_head
         scale = attention.scale
 
+        form_numbers = self._model.form_numbers
+
         def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
+            layer, entry = index
+            form = step.forms[form_numbers[layer][entry]]
             projected = project(x).view(step.cache.n_slots, -1, n_heads, d_head).transpose(1, 2)
             q, k, v = projected.split_with_sizes(heads, 1)  # [N, H or G, beam, K] each
-            if step.rotations is not None:
-                q = _rotated(q, step.rotations.queries)
-                k = _rotated(k, step.rotations.keys)
-            keys, values = step.cache.append(index, k, v)  # [N, H, L beam, K] each
-            mixed = attend(q, keys, values, step.keys, step.bias, scale=scale)  # [N, H, beam, K]
+            if form.rotations is not None:
+                q = _rotated(q, form.rotations.queries)
+                k = _rotated(k, form.rotations.keys)
+            keys, values = step.cache.append(index, k, v, form.window)  # [N, H, L beam, K] each
+            mixed = attend(q, keys, values, form.keys, form.bias, scale=scale)  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], -1)
             return output(by_row)
 
@@ -424,6 +480,10 @@ class BeamStepper:
             return output(by_row)
 
         return branch
+
+
+def _hiding(hidden: Bool[Tensor, "N beam L beam"] | None, dtype: torch.dtype) -> StepKeys:
+    return _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), dtype)
 
 
 def _rotated(x: Float[Tensor, "N H beam K"], rotation: Rotation) -> Float[Tensor, "N H beam K"]:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sublayer.config.stacks import GLOBAL, AttentionForm
 from sublayer.model.blocks import (
     AnySublayer,
     Attention,
@@ -232,16 +233,26 @@ class StepBias:
         self._bias: Tensor | None = None  # [1, H, 1, room]
 
     def of(
-        self, n_positions: int, dtype: torch.dtype, device: torch.device
+        self,
+        n_positions: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        form: AttentionForm = GLOBAL,
     ) -> Float[Tensor, "1 H 1 S"] | None:
-        """Return the bias of a query at position S - 1, S = ``n_positions``; None for none."""
-        if not self._scheme.biases_scores:
+        """Return the bias of a query at the last of ``n_positions``, for keys as a cache has them.
+
+        S is ``n_positions``, or the window of a local attention, if that is less; None for none.
+        """
+        if not (self._scheme.biases_scores and form.has_positions):
             return None
         if n_positions > self._room:
             self._room = max(_FIRST_ROOM, 2 * n_positions)
             keys = torch.arange(self._room, device=device)
             self._bias = self._scheme.score_bias(keys[-1:], keys, dtype)
         assert self._bias is not None, "the scheme's row says that it biases scores"
+        if form.window is not None and n_positions > form.window:
+            # The ring's first key is the newest whose position is a multiple of its size.
+            return self._bias[..., -form.window :].roll(n_positions % form.window, -1)
         return self._bias[..., -n_positions:]
 
 
@@ -275,7 +286,12 @@ class Stepper:
         self._n_rows = n_rows
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
         self._step_bias = StepBias(model.positions)
-        self._layers = residuals(model.stack, self._function)
+        blocks = residuals(model.stack, self._function)
+        # Of each group of entries their indices, and their forms of attention.
+        self._layers = [
+            [([(index, numbers[index]) for index in group], branch) for group, branch in block]
+            for block, numbers in zip(blocks, model.form_numbers, strict=True)
+        ]
         self._logits = unrolled_head(model, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
@@ -287,38 +303,46 @@ class Stepper:
         position = cache.length
         # Filled, not copied: a copy would synchronise with the device at every token.
         positions = torch.full((1,), position, device=tokens.device)
-        bias = self.bias_of(position + 1, cache.dtype, tokens.device)
+        biases = [
+            self.bias_of(position + 1, cache.dtype, tokens.device, form)
+            for form in self._model.forms
+        ]
 
         def key_values(layer: int, index: int) -> KeyValues | None:
             cached = cache.key_values(layer, index)
             assert cached is None or isinstance(cached, KeyValues), "a decoder alone has no others"
             return cached
 
-        logits = self.compute(tokens, positions, bias, key_values)
+        logits = self.compute(tokens, positions, biases, key_values)
         cache.advance(1, None)
         return logits
 
     def bias_of(
-        self, n_positions: int, dtype: torch.dtype, device: torch.device
+        self,
+        n_positions: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        form: AttentionForm = GLOBAL,
     ) -> Float[Tensor, "BH 1 S"] | None:
         """Return the attention bias of a token at the last of ``n_positions`` positions."""
-        bias = self._step_bias.of(n_positions, dtype, device)
+        bias = self._step_bias.of(n_positions, dtype, device, form)
         return None if bias is None else bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
 
     def compute(
         self,
         tokens: Int[Tensor, " B"],
         positions: Int[Tensor, " 1"],
-        bias: Float[Tensor, "#BH 1 S"] | None,
+        biases: Sequence[Float[Tensor, "#BH 1 S"] | None],
         key_values: Callable[[int, int], StepKeyValues | None],
     ) -> Float[Tensor, "B V"]:
         """Compute the next-token logits at a position, and write keys and values.
 
-        ``bias`` is added to scores; ``key_values`` returns the cache of an executed attention.
+        ``biases``, one for each form of attention, are added to scores; ``key_values`` returns the
+        cache of an executed attention.
         """
         model = self._model
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [B, D]
-        rotations = model.positions.rotations(positions, x.dtype)
+        rotations = model.rotations(positions, x.dtype)
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
@@ -326,7 +350,9 @@ class Stepper:
                 vectors = model.positions.vectors(layer, positions, x.dtype)
                 x = x if vectors is None else x + vectors[0]
             for group, sublayer in sublayers:
-                x = sublayer(x, *[(key_values(layer, index), rotations, bias) for index in group])
+                x = sublayer(
+                    x, *[(key_values(layer, i), rotations[n], biases[n]) for i, n in group]
+                )
         return self._logits(model.final_norm(x))
 
     def _function(self, sublayer: Sublayer) -> Branch:
@@ -395,10 +421,10 @@ Record = Callable[[Compute], Compute]
 
 @dataclass(frozen=True)
 class _Placed:
-    """The first ``room`` keys and values of an attention, written at a position in a tensor."""
+    """The first ``room`` keys and values of an attention, written at a place in a tensor."""
 
     key_values: KeyValues
-    position: Int[Tensor, " 1"]
+    place: Int[Tensor, " 1"]
     room: int
 
     @property
@@ -406,7 +432,7 @@ class _Placed:
         return self.key_values.dtype
 
     def append_folded(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return self.key_values.append_at(k, v, self.position, self.room)
+        return self.key_values.append_at(k, v, self.place, self.room)
 
 
 class FixedStepper:
@@ -417,6 +443,7 @@ class FixedStepper:
     """
 
     def __init__(self, model: Decoder, n_rows: int, cache: Cache, record: Record) -> None:
+        self._model = model
         self._stepper = Stepper(model, n_rows)
         self._cache = cache
         self._record = record
@@ -446,21 +473,34 @@ class FixedStepper:
         while self._room < n_needed:
             self._room *= 2
         room = min(self._room, self._cache.max_len)
-        keys = torch.arange(room, device=self._position.device)
+        device, dtype, position = self._position.device, self._cache.dtype, self._position
         # The bias of the room's last position contains all others.
-        table = self._stepper.bias_of(room, self._cache.dtype, keys.device)  # [B H, 1, S]
-
-        def key_values(layer: int, index: int) -> _Placed | None:
-            cached = self._cache.key_values(layer, index)
-            return _Placed(cached, self._position, room) if isinstance(cached, KeyValues) else None
+        table = self._stepper.bias_of(room, dtype, device)  # [B H, 1, S]
+        model = self._model
+        # The places of each form's keys, of which a local attention has a ring.
+        all_keys = [
+            torch.arange(min(form.window or room, room), device=device) for form in model.forms
+        ]
 
         def compute() -> Tensor:
-            bias = torch.zeros(1, 1, room, dtype=self._cache.dtype, device=keys.device)
-            if table is not None:
-                places = (keys + (room - 1) - self._position).clamp_max(room - 1)
-                bias = table.index_select(2, places)
-            hidden = bias.masked_fill(keys > self._position, -torch.inf)
-            return self._stepper.compute(self._tokens, self._position, hidden, key_values)
+            biases = []
+            places = []
+            for form, keys in zip(model.forms, all_keys, strict=True):
+                size = len(keys)
+                bias = torch.zeros(1, 1, size, dtype=dtype, device=device)
+                if table is not None and form.has_positions:
+                    bias = table.index_select(2, (room - 1) - (position - keys).remainder(size))
+                biases.append(bias.masked_fill(keys > position, -torch.inf))
+                places.append(position if size == room else position % size)
+
+            def key_values(layer: int, index: int) -> _Placed | None:
+                cached = self._cache.key_values(layer, index)
+                if not isinstance(cached, KeyValues):
+                    return None
+                form = model.form_numbers[layer][index]
+                return _Placed(cached, places[form], len(all_keys[form]))
+
+            return self._stepper.compute(self._tokens, position, biases, key_values)
 
         return self._record(compute)
 

@@ -13,7 +13,7 @@ from typing import Literal
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
-from sublayer.config.stacks import stacks
+from sublayer.config.stacks import attention_forms, stacks
 from sublayer.errors import ConfigError, nearest_hint
 from sublayer.estimate.memory import (
     TrainingMemory,
@@ -219,7 +219,7 @@ def process_memory(
     in_blocks = sizes.in_blocks - FLOAT32_BYTES * summed
     later = in_blocks + root
     if stack.n_layers > 1 and not step.recomputes:
-        later -= block_activations(step, stack)
+        later -= block_activations(step, stack, attention_forms(step.config, stack)[-1])
     backward = max(in_blocks + matrix, later)
     if not group.is_divided:
         # A full copy: gradients stay in the buckets that sum them. Gradients of earlier

@@ -19,7 +19,9 @@ from sublayer.config.optimizers import OptimizerConfig, Shape
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import (
     HEADS,
+    AttentionForm,
     StackShape,
+    attention_forms,
     embedding_width,
     has_head_projection,
     has_input_norm,
@@ -34,6 +36,7 @@ from sublayer.config.train import NOTHING, Frozen
 from sublayer.model.estimates import (
     FLOAT32_BYTES,
     AttentionEstimate,
+    Forms,
     Precision,
     Workload,
     all_classifiers,
@@ -70,7 +73,9 @@ _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 _INDEX_BYTES = 4
 
 
-def block_activations(step: Workload, stack: StackShape, *, is_last: bool = False) -> int:
+def block_activations(
+    step: Workload, stack: StackShape, forms: Forms, *, is_last: bool = False
+) -> int:
     """Sum the bytes of activations of a micro-batch that one block of a stack saves.
 
     Casts of stacked weights count, once per block. If only some states of the last block are read,
@@ -81,8 +86,8 @@ def block_activations(step: Workload, stack: StackShape, *, is_last: bool = Fals
     few = replace(step, context=n_read)
     dropout_mask = config.d_model if config.dropout else 0
     total, now = 0, step
-    for index, entry in enumerate(stack.block):
-        estimate = estimate_of(config, entry)
+    for index, (entry, form) in enumerate(zip(stack.block, forms, strict=True)):
+        estimate = estimate_of(config, entry, form)
         total += estimate.saved_per_layer(step, stack)
         if step.precision == "bfloat16":
             # Autocast casts stacked weights anew for every use.
@@ -100,11 +105,13 @@ def block_activations(step: Workload, stack: StackShape, *, is_last: bool = Fals
                 total += estimate.saved(few, stack)
             now = few
         else:
-            total += sublayer_activations(now, stack, entry)
+            total += sublayer_activations(now, stack, entry, form)
     return total
 
 
-def sublayer_activations(step: Workload, stack: StackShape, entry: Entry) -> int:
+def sublayer_activations(
+    step: Workload, stack: StackShape, entry: Entry, form: AttentionForm | None = None
+) -> int:
     """Sum the bytes of activations of a micro-batch that a sub-layer saves.
 
     Inputs of its norms and its function, its dropout mask, and tensors saved inside the function.
@@ -118,7 +125,7 @@ def sublayer_activations(step: Workload, stack: StackShape, entry: Entry) -> int
         function_input = 0  # that of the first function
     dropout_mask = config.d_model if config.dropout else 0  # a byte for each element
     per_token = norm + function_input + dropout_mask
-    inside = estimate_of(config, entry).saved(step, stack)
+    inside = estimate_of(config, entry, form).saved(step, stack)
     return step.n_tokens(stack) * per_token + inside
 
 
@@ -156,11 +163,15 @@ def score_bias(step: Workload, stack: StackShape) -> tuple[int, int, int]:
     n_rows = step.sequences if differs_by_row else 1
     n_pairs = n_rows * stack_length(stack, step.lengths) ** 2
     number_bytes = FLOAT32_BYTES if step.device == "cpu" else step.narrow
-    bias = number_bytes * config.n_heads * n_pairs
+    one = bias = number_bytes * config.n_heads * n_pairs
+    if step.device == "cuda":
+        # Each form of attention has a copy with its mask.
+        forms = {form for of_block in attention_forms(config, stack) for form in of_block}
+        bias *= sum(form is not None and form.has_positions for form in forms)
     if row.n_parameters(config, stack.n_layers, 0) == 0:
         return bias, 0, 0
     n_gradients = step.sequences if step.device == "cuda" and not differs_by_row else 1
-    return bias, n_gradients * bias, _INDEX_BYTES * n_pairs if differs_by_row else 0
+    return bias, n_gradients * one, _INDEX_BYTES * n_pairs if differs_by_row else 0
 
 
 _ID_BYTES = 8
@@ -287,8 +298,10 @@ def stack_activations(step: Workload, stack: StackShape) -> int:
         stream = FLOAT32_BYTES * config.d_model
         total += stack.n_layers * step.n_tokens(stack) * stream  # only their inputs
     else:
-        total += (stack.n_layers - 1) * block_activations(step, stack)
-        total += block_activations(step, stack, is_last=True)
+        *below, last = attention_forms(config, stack)
+        for forms, n_blocks in Counter(below).items():
+            total += n_blocks * block_activations(step, stack, forms)
+        total += block_activations(step, stack, last, is_last=True)
     bias, _, index = score_bias(step, stack)
     total += index
     if step.recomputes or step.device == "cuda":
@@ -320,7 +333,21 @@ def saved_casts(step: Workload) -> int:
 _CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
 
 
-def _block_work(step: Workload, stack: StackShape) -> int:
+def _blocks_work(step: Workload, stack: StackShape) -> int:
+    """Compute the largest working memory of a block's backward pass, less what later ones saved."""
+    by_block = attention_forms(step.config, stack)
+    found: dict[Forms, int] = {}
+    freed = 0
+    for forms in reversed(by_block):
+        if forms not in found:
+            found[forms] = _block_work(step, stack, forms) - freed
+        if len(found) == len(set(by_block)):
+            break
+        freed += block_activations(step, stack, forms)
+    return max(found.values())
+
+
+def _block_work(step: Workload, stack: StackShape, forms: Forms) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
     Gradients of tensors between its matrix products; later sub-layers of the block have freed their
@@ -331,21 +358,21 @@ def _block_work(step: Workload, stack: StackShape) -> int:
     _, bias_gradient, _ = score_bias(step, stack)
     beyond_saved = []
     freed = 0
-    for entry in reversed(stack.block):
-        estimate = estimate_of(step.config, entry)
+    for entry, form in reversed(list(zip(stack.block, forms, strict=True))):
+        estimate = estimate_of(step.config, entry, form)
         forward = dropped + estimate.forward_work(step, stack)
         work = max(estimate.backward_work(step, stack), forward)
         if entry.kind.attends_to == "itself":
             work += bias_gradient
         beyond_saved.append(work - freed)
-        freed += sublayer_activations(step, stack, entry)
+        freed += sublayer_activations(step, stack, entry, form)
     if stack.n_layers == 1:
         return max(beyond_saved)
     # Blocks below hold the last block's bias gradient besides their own, in place of the tensors
     # that the last one saved.
     above = bias_gradient
     if not step.recomputes:
-        above = max(0, above - block_activations(step, stack))
+        above = max(0, above - block_activations(step, stack, forms))
     return max(beyond_saved) + above
 
 
@@ -473,7 +500,10 @@ def step_sizes(
             n_tokens = step.n_tokens(stack)
             one_input = n_tokens * FLOAT32_BYTES * config.d_model
             # A recomputed block; its input, if saved uncast, is counted already.
-            block = block_activations(step, stack) + _block_work(step, stack)
+            block = max(
+                block_activations(step, stack, forms) + _block_work(step, stack, forms)
+                for forms in set(attention_forms(config, stack))
+            )
             if has_input_norm(config) or step.precision == "float32":
                 block -= one_input
             in_first_blocks.append(held - n_tokens * final_activations(step) + block)
@@ -488,12 +518,13 @@ def step_sizes(
         in_blocks, last_block = max(in_first_blocks), max(in_last_blocks)
     else:
         stack = stacks(config)[-1]
-        work = max(_block_work(step, stack), _forward_work(step))
+        work = max(_blocks_work(step, stack), _forward_work(step))
         n_tokens = stack_length(stack, step.lengths)
         if stack.n_layers > 1 and n_read_states(config, step.objective, n_tokens) < n_tokens:
             # The last block needs less, and has freed it before the backward pass of the block
             # below.
-            work -= block_activations(step, stack, is_last=True)
+            last = attention_forms(config, stack)[-1]
+            work -= block_activations(step, stack, last, is_last=True)
         in_blocks, last_block = held + work, 0
     n_parameters = count_parameters(config, step.objective).training
     n_trained = n_parameters - n_frozen_parameters(config, step.frozen)

@@ -379,17 +379,21 @@ class LayerFlow:
     """A layer's sub-layers and norms in continuous time, for one batch.
 
     A field is the derivative of states ``[B, T, D]`` due to the sub-layers of some kinds.
+    ``context`` returns the context of an entry of the block.
     """
 
     def __init__(
-        self, entries: Sequence[Entry], block: Sequence[Sublayer], context: Context
+        self,
+        entries: Sequence[Entry],
+        block: Sequence[Sublayer],
+        context: Callable[[int], Context],
     ) -> None:
-        self._context = context
-        by_field: dict[Attended, list[tuple[Sublayer, Sublayer]]] = {name: [] for name in _FIELDS}
+        by_field: dict[Attended, list[tuple[Sublayer, Sublayer, Context]]]
+        by_field = {name: [] for name in _FIELDS}
         normer = block[0]
-        for entry, sublayer in zip(entries, block, strict=True):
+        for index, (entry, sublayer) in enumerate(zip(entries, block, strict=True)):
             normer = normer if entry.is_joined and sublayer.shares_norm else sublayer
-            by_field[entry.kind.attends_to].append((normer, sublayer))
+            by_field[entry.kind.attends_to].append((normer, sublayer, context(index)))
         self._by_field = {name: sublayers for name, sublayers in by_field.items() if sublayers}
         first = block[0]
         has_norm = not isinstance(first.norm, nn.Identity)
@@ -418,9 +422,9 @@ class LayerFlow:
 
     def _field(self, name: Attended, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for normer, sublayer in self._by_field[name]:
+        for normer, sublayer, context in self._by_field[name]:
             normed = normer.norm(x) if normer.is_pre_norm else x
-            branch, _ = sublayer.branch(normed, self._context)
+            branch, _ = sublayer.branch(normed, context)
             total = total + sublayer.step_size * branch
         return total
 
@@ -533,7 +537,7 @@ class _Measured:
                 before = body.positions.add(before, layer, layout.positions)
             modules = body.stack.block(layer)
             block = [module for module in modules if isinstance(module, Sublayer)]
-            flow = LayerFlow(body.shape.block, block, context)
+            flow = LayerFlow(body.shape.block, block, partial(context.of, layer))
             reference = flow.follow(before)
             for index, end in enumerate((flow.lie(before), flow.strang(before), after, before)):
                 differences = (end - reference)[real]  # [N, D]

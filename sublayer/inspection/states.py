@@ -208,9 +208,9 @@ def measure_layers(
                 compared.append(compare_states(before[real], states[layer + 1][real]))
             x = states[n_layers]
             context = model.context(layout, x.dtype)
-            for _ in range(beyond):
+            for layer in range(beyond):
                 before = x
-                x, _ = model.stack.run_block(0, x, context)
+                x, _ = model.stack.run_block(layer % n_layers, x, context)
                 compared.append(compare_states(before[real], x[real]))
             batches.append([values.cpu().numpy() for values in compared])
             n_done += rows.n_tokens
@@ -353,11 +353,12 @@ def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tupl
             yield "positions", x
     block: list[Sublayer] = body.stack.block(layer)  # type: ignore[assignment]  # it was checked
     for group in body.stack.groups:
-        sublayer, *joined = (block[index] for index in group)
-        before, parallel = x, [(each, context) for each in joined]
+        sublayer = block[group.start]
+        before = x
+        parallel = [(block[index], context.of(layer, index)) for index in group[1:]]
         # Branches in parallel are added one after another.
         for n, index in enumerate(group):
-            x, _ = sublayer.add(before, context, parallel[:n])  # type: ignore[arg-type]
+            x, _ = sublayer.add(before, context.of(layer, group.start), parallel[:n])  # type: ignore[arg-type]
             yield body.shape.block[index].name, x
         if not sublayer.is_pre_norm and not isinstance(sublayer.norm, nn.Identity):
             x = sublayer.norm(x)

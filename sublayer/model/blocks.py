@@ -529,10 +529,10 @@ class Stack(nn.Module):
         """Run an executed block, counted from 0; ``queries`` are those of the last attention."""
         auxiliary = None
         is_last = layer == len(self.slots) - 1
-        contexts = [context] * len(self.sublayers)
+        contexts = [context.of(layer, index) for index in range(len(self.sublayers))]
         if cache is not None:
-            for index in range(len(contexts)):
-                contexts[index] = replace(context, key_values=cache.key_values(layer, index))
+            for index, each in enumerate(contexts):
+                contexts[index] = replace(each, key_values=cache.key_values(layer, index))
         if queries is not None and is_last:
             for index in self.last_attention:
                 contexts[index] = contexts[index].at(queries)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import key_heads, stacks
+from sublayer.config.stacks import attention_forms, key_heads, stacks
 from sublayer.errors import ConfigError
 from sublayer.system.machine import check_memory
 
@@ -27,9 +27,11 @@ class _Filled:
 
 
 class KeyValues:
-    """Keys and values of one executed attention, of which the first ``Cache.length`` are filled.
+    """Keys and values of one executed attention, a ring of ``room`` tokens.
 
-    Keys are stored feature-major, so that a query's product with all keys reads memory in order.
+    Token i is stored at ``i % room``: a local attention has room for its window, any other for all
+    tokens of the cache. Keys are stored feature-major, so that a query's product with all keys
+    reads memory in order.
     """
 
     def __init__(
@@ -40,8 +42,8 @@ class KeyValues:
         device: torch.device,
     ) -> None:
         self._filled = filled
-        n_rows, n_heads, max_len, d_head = shape
-        by_feature = (n_rows, n_heads, d_head, max_len)
+        n_rows, n_heads, self.room, d_head = shape
+        by_feature = (n_rows, n_heads, d_head, self.room)
         self._keep(
             torch.zeros(by_feature, dtype=dtype, device=device),
             torch.zeros(shape, dtype=dtype, device=device),
@@ -66,11 +68,21 @@ class KeyValues:
     def append(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
-        """Append new keys and values, and return all.
+        """Append new keys and values, and return those that a new query may see, in order.
 
-        The result is views in the cache's dtype, valid until the same positions are overwritten.
-        Only ``Cache.advance`` changes the length.
+        The result is in the cache's dtype: views, valid until the same positions are overwritten,
+        or copies where the ring is full. Only ``Cache.advance`` changes the length.
         """
+        start = self._filled.length
+        if start + k.shape[2] > self.room:
+            past = torch.arange(start - min(start, self.room - 1), start, device=k.device)
+            past.remainder_(self.room)
+            every = (
+                torch.cat([self._keys[..., past].transpose(2, 3), k.to(self.dtype)], 2),
+                torch.cat([self._values[:, :, past], v.to(self.dtype)], 2),
+            )
+            self._write(k, v)
+            return every
         end = self._write(k, v)
         keys = self._keys.narrow(3, 0, end).transpose(2, 3)  # [B, H, S, K]
         return keys, self._values.narrow(2, 0, end)
@@ -78,7 +90,7 @@ class KeyValues:
     def append_folded(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Append new keys and values, and return all with rows and heads as one axis.
+        """Append a token's keys and values; return all in the ring, rows and heads as one axis.
 
         This is the layout of a decoding step, whose products have one batch axis.
         """
@@ -90,23 +102,30 @@ class KeyValues:
         self,
         k: Float[Tensor, "B H 1 K"],
         v: Float[Tensor, "B H 1 K"],
-        position: Int[Tensor, " 1"],
+        place: Int[Tensor, " 1"],
         room: int,
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Write one token at a position held in a tensor; return the first ``room``, folded.
+        """Write one token at a place held in a tensor; return the first ``room``, folded.
 
-        Entries after the position are finite, but meaningless.
+        Entries that no token has been written to are finite, but meaningless.
         """
-        self._keys.index_copy_(3, position, k.transpose(2, 3).to(self.dtype))
-        self._values.index_copy_(2, position, v.to(self.dtype))
+        self._keys.index_copy_(3, place, k.transpose(2, 3).to(self.dtype))
+        self._values.index_copy_(2, place, v.to(self.dtype))
         return self._folded_keys.narrow(1, 0, room), self._folded_values.narrow(1, 0, room)
 
     def _write(self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]) -> int:
-        start = self._filled.length
-        n_new = k.shape[2]
-        self._keys.narrow(3, start, n_new).copy_(k.transpose(2, 3))
-        self._values.narrow(2, start, n_new).copy_(v)
-        return start + n_new
+        """Write the last ``room`` of new tokens; return the number of filled places."""
+        start, n_new = self._filled.length, k.shape[2]
+        end, first = start + n_new, start % self.room
+        if first + n_new > self.room:
+            n_kept = min(n_new, self.room)
+            places = torch.arange(end - n_kept, end, device=k.device).remainder_(self.room)
+            self._keys[..., places] = k[:, :, -n_kept:].transpose(2, 3).to(self.dtype)
+            self._values[:, :, places] = v[:, :, -n_kept:].to(self.dtype)
+        else:
+            self._keys.narrow(3, first, n_new).copy_(k.transpose(2, 3))
+            self._values.narrow(2, first, n_new).copy_(v)
+        return min(end, self.room)
 
 
 class MemoryKeyValues:
@@ -174,18 +193,18 @@ def cache_bytes(config: ResolvedModel, n_rows: int, max_len: int, dtype: torch.d
     decoder = stacks(config)[-1]
     if _is_recurrent(config):
         return n_rows * decoder.n_layers * 2 * config.d_model * dtype.itemsize
-    n_in_block = sum(entry.kind.attends_to == "itself" for entry in decoder.block)
-    n_attentions = decoder.n_layers * n_in_block
+    forms = (form for of_block in attention_forms(config, decoder) for form in of_block)
+    n_kept = sum(min(form.window or max_len, max_len) for form in forms if form is not None)
     n_features = 2 * key_heads(config) * config.d_head  # a key and a value
-    token_bytes = n_attentions * n_features * dtype.itemsize
-    return n_rows * max_len * token_bytes
+    return n_rows * n_kept * n_features * dtype.itemsize
 
 
 class Cache:
     """Key/value cache of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
 
-    Executed attentions have separate entries, even if they share weights. Every forward pass
-    appends its tokens. For an LSTM it holds the states of layers, and is never full.
+    Executed attentions have separate entries, even if they share weights; a local one keeps only
+    the last tokens of its window, padding included. Every forward pass appends its tokens. For an
+    LSTM it holds the states of layers, and is never full.
 
     Raises ConfigError where the machine has too little memory.
     """
@@ -198,7 +217,6 @@ class Cache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        shape = (batch_size, key_heads(config), max_len, config.d_head)
         check_memory(
             cache_bytes(config, batch_size, max_len, dtype),
             f"the cache of {batch_size:,} rows of {max_len:,} tokens",
@@ -212,6 +230,7 @@ class Cache:
         self.mask = torch.zeros(batch_size, n_masked, dtype=torch.bool, device=device)
         self.is_padded = False
         decoder = stacks(config)[-1]
+        forms = attention_forms(config, decoder)
         self._key_values: dict[tuple[int, int], KeyValues | MemoryKeyValues | LstmState] = {}
         for layer in range(decoder.n_layers):
             for index, entry in enumerate(decoder.block):
@@ -220,6 +239,9 @@ class Cache:
                     self._key_values[layer, index] = state
                 match entry.kind.attends_to:
                     case "itself":
+                        form = forms[layer][index]
+                        room = max_len if form is None else min(form.window or max_len, max_len)
+                        shape = (batch_size, key_heads(config), room, config.d_head)
                         key_values = KeyValues(self._filled, shape, dtype, torch.device(device))
                         self._key_values[layer, index] = key_values
                     case "memory":

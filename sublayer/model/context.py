@@ -1,5 +1,6 @@
 """Inputs of blocks besides hidden states: batch layout, visible keys, rotations, queries."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from sublayer.config.stacks import AttentionForm
 from sublayer.model.cache import KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.kernels.compiled import Turn
 
@@ -31,13 +33,30 @@ class Keys:
 
     With ``is_causal`` the last query sees every key, and each earlier query one key less. ``mask``
     is True where a query may attend to a key, causality included; a single row applies to all
-    queries. None masks nothing beyond ``is_causal``. ``ragged`` encodes the mask by sequence
-    starts, for kernels that take them; None if unknown.
+    queries. None masks nothing beyond ``is_causal`` and ``reach``. ``ragged`` encodes the mask by
+    sequence starts, for kernels that take them; None if unknown. ``reach`` is the largest distance
+    between a query and a key it sees, in columns, which the mask includes; None: any.
     """
 
     is_causal: bool
     mask: Bool[Tensor, "B 1 T S"] | Bool[Tensor, "B 1 1 S"] | None
     ragged: Ragged | None = None
+    reach: int | None = None
+
+    def near(
+        self, queries: Int[Tensor, "*B T 1"], keys: Int[Tensor, " S"]
+    ) -> Bool[Tensor, "*B T S"]:
+        """Compute the mask of causality and reach alone, from the columns of queries and keys."""
+        distances = queries - keys
+        if not self.is_causal:
+            distances = distances.abs()
+        seen = distances >= 0
+        return seen if self.reach is None else seen & (distances <= self.reach)
+
+    def band(self, n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "T S"]:
+        """Compute the mask of causality and reach alone; the last query is at the last key."""
+        columns = torch.arange(n_keys, device=device)
+        return self.near(columns[n_keys - n_queries :, None], columns)
 
 
 @dataclass(frozen=True)
@@ -144,6 +163,28 @@ class Layout:
     def mask(self) -> Bool[Tensor, "B 1 T S"] | Bool[Tensor, "B 1 1 S"] | None:
         """Return the attention mask; None masks nothing beyond causality."""
         return self.keys.mask
+
+    def within(self, form: AttentionForm) -> "Layout":
+        """Return the layout of an executed attention: its queries and the keys that they reach.
+
+        Of a past these are the last ``window - 1``, which a cache keeps. Distances are counted in
+        columns: padding between the tokens of a row counts as well.
+        """
+        keys = self.keys
+        reach = form.reach(is_causal=keys.is_causal)
+        if reach is None or self.n_keys <= reach + 1:
+            return self
+        n_queries = self.positions.shape[-1]
+        n_keys = n_queries + min(self.n_keys - n_queries, reach)
+        keys = replace(keys, reach=reach)
+        if keys.mask is not None:
+            device = keys.mask.device
+            mask = keys.mask[..., -n_keys:] & keys.band(n_queries, n_keys, device)
+            if not keys.is_causal:
+                # A token sees itself, so that no row of the softmax is empty.
+                mask |= torch.eye(n_keys, dtype=torch.bool, device=device)
+            keys = replace(keys, mask=mask)
+        return replace(self, keys=keys, n_keys=n_keys)
 
     @classmethod
     def causal(
@@ -390,10 +431,10 @@ class Queries:
     def keys(self, every: Keys, n_keys: int) -> Keys:
         """Select the keys, among ``n_keys``, that are visible to these queries."""
         if every.mask is None:
-            if not every.is_causal:
+            if not every.is_causal and every.reach is None:
                 return every
-            indices = torch.arange(n_keys, device=self.places.device)
-            return Keys(False, (indices <= self.places[..., None])[:, None])
+            columns = torch.arange(n_keys, device=self.places.device)
+            return Keys(False, every.near(self.places[..., None], columns)[:, None])
         if every.mask.shape[2] == 1:
             return Keys(every.is_causal, every.mask)
         return Keys(False, every.mask[self._rows, 0, self.places][:, None])
@@ -420,7 +461,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Context:
-    """Layout, rotations and attention bias, computed once per pass for all blocks."""
+    """Inputs of an executed sub-layer: layout, rotations and attention bias.
+
+    They are computed once per pass for all sub-layers, and for each form of self-attention.
+    """
 
     layout: Layout
     rotations: Rotations | None
@@ -428,12 +472,18 @@ class Context:
     bias: Float[Tensor, "N H T S"] | None = None
     """Position bias of scores, N being 1 or the number of rows; None without a bias."""
     key_values: KeyValues | MemoryKeyValues | LstmState | None = None
-    """Cached keys and values of an attention, or state of an LSTM layer: the only part that differs
-    between sub-layers."""
+    """Cached keys and values of an attention, or state of an LSTM layer."""
     memory: Memory | None = None
     """Encoder output that cross entries read; None in a model without them."""
     queries: Queries | None = None
     """Positions with queries; None: all."""
+    others: Mapping[tuple[int, int], "Context"] | None = None
+    """Contexts of the executed attentions that differ from this one, by block and entry; None: no
+    attention does."""
+
+    def of(self, layer: int, index: int) -> "Context":
+        """Return the context of entry ``index`` of the executed block ``layer``, from 0."""
+        return self if self.others is None else self.others.get((layer, index), self)
 
     def at(self, queries: Queries) -> "Context":
         """Return the context of an attention with queries only at some positions."""

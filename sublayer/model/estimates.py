@@ -7,6 +7,7 @@ Configs are resolved (``sublayer.config.resolve.resolve_model``): no derived fie
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,9 +17,12 @@ from sublayer.config.model import POSITIONS, Entry, Ffn
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
 from sublayer.config.stacks import (
+    GLOBAL,
+    AttentionForm,
     HeadRow,
     StackShape,
     asked_heads,
+    attention_forms,
     embedding_width,
     is_factorised,
     key_heads,
@@ -36,6 +40,8 @@ Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]
 
 FLOAT32_BYTES = 4
+Forms = tuple[AttentionForm | None, ...]
+"""Form of each entry of an executed block, as of ``attention_forms``."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,8 @@ class SublayerEstimate(ABC):
     """Output features of each map from the residual stream."""
     n_backward: int
     """Number of maps whose gradients exist at the memory peak of the backward pass."""
+    form = GLOBAL
+    """Form of a self-attention."""
 
     def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
         """Set the config, the entry and the input features (``width``) of the map back."""
@@ -195,11 +203,28 @@ class AttentionEstimate(SublayerEstimate):
         return stack.is_causal and not self.is_cross
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
-        """Count the multiply-adds of an example; a causal query sees half the keys on average."""
+        """Count the multiply-adds of an example; a causal query sees half the keys on average.
+
+        In a window it sees all but half of a window at the start of the example.
+        """
         if self.is_cross:
             return self.n_products_of_queries(n_tokens, n_memory)
-        unseen = self.width * n_tokens**2 if stack.is_causal else 0
-        return self.n_products_of_queries(n_tokens, n_tokens) - unseen
+        reach = self.reach(stack, n_tokens)
+        n_beyond = n_tokens - 1 - reach
+        # Twice the pairs of a query and a key that it does not see.
+        unseen = 2 * n_beyond * (n_beyond + 1)
+        if stack.is_causal:
+            unseen = 2 * n_tokens * n_beyond + (reach + 1) ** 2
+        return self.n_products_of_queries(n_tokens, n_tokens) - self.width * unseen
+
+    def reach(self, stack: StackShape, n_tokens: int) -> int:
+        """Return the largest distance of a query and a key that it sees, among ``n_tokens``."""
+        reach = None if self.is_cross else self.form.reach(is_causal=stack.is_causal)
+        return n_tokens - 1 if reach is None else min(reach, n_tokens - 1)
+
+    def is_local(self, stack: StackShape, n_tokens: int) -> bool:
+        """Check whether a window hides keys among ``n_tokens``."""
+        return not self.is_cross and self.reach(stack, n_tokens) < n_tokens - 1
 
     def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
         """Count the multiply-adds of an example: maps, scores, weighted values."""
@@ -223,11 +248,18 @@ class AttentionEstimate(SublayerEstimate):
     def n_seen(self, step: Workload, stack: StackShape) -> int:
         """Count an example's query-key pairs with saved weights."""
         length = stack_length(stack, step.lengths)
+        n_rows = BLOCK_ROWS[self.is_causal(stack), step.precision == "float32"]
+        if self.is_local(stack, length):
+            reach, n_seen = self.reach(stack, length), 0
+            for end in range(length, 0, -n_rows):
+                start = max(end - n_rows, 0)
+                last = end if stack.is_causal else min(end + reach, length)
+                n_seen += (end - start) * (last - max(start - reach, 0))
+            return n_seen
         if not self.is_causal(stack):
             return length * self.n_keys(step, stack)
         # Causal pairs are computed in blocks of rows, from the last row on: block i, from 0, does
         # not see the last i * n_rows keys.
-        n_rows = BLOCK_ROWS[True, step.precision == "float32"]
         n_whole, rest = divmod(length, n_rows)
         n_unseen = n_rows * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
         return n_rows * (n_whole * length - n_unseen) + rest**2
@@ -265,7 +297,8 @@ class AttentionEstimate(SublayerEstimate):
 
     def saved_per_layer(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of the cosines and sines of rotations; in float32 all layers share them."""
-        is_rotated = POSITIONS[step.config.positions].in_attention == "rotation"
+        row = POSITIONS[step.config.positions]
+        is_rotated = row.in_attention == "rotation" and self.form.has_positions
         if not is_rotated or self.is_cross or step.precision == "float32":
             return 0
         n_casts = 4  # cosines and sines, of queries and keys
@@ -280,6 +313,10 @@ class AttentionEstimate(SublayerEstimate):
         n_keys = self.n_keys(step, stack)
         n_queries, is_causal = stack_length(stack, step.lengths), self.is_causal(stack)
         scores = self.scores_per_key(step, n_queries, n_keys, is_causal=is_causal)
+        if self.is_local(stack, n_queries):
+            n_sides = 1 if is_causal else 2
+            n_rows = BLOCK_ROWS[is_causal, step.precision == "float32"]
+            n_keys = min(n_keys, n_rows + n_sides * self.reach(stack, n_queries))
         return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: Workload, stack: StackShape) -> bool:
@@ -290,9 +327,10 @@ class AttentionEstimate(SublayerEstimate):
         config = self.config
         is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
         is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
-        is_biased = POSITIONS[config.positions].in_attention == "bias"
+        is_biased = POSITIONS[config.positions].in_attention == "bias" and self.form.has_positions
         has_no_mask = not (step.objective.masks_keys or self.is_cross)
-        on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
+        is_whole = not self.is_local(stack, stack_length(stack, step.lengths))
+        on_cpu = is_narrow and is_plain and not is_biased and has_no_mask and is_whole
         return step.device != "cpu" or on_cpu
 
     def scores_per_key(
@@ -442,9 +480,13 @@ ESTIMATES: dict[str, Callable[[ResolvedModel, Entry], SublayerEstimate]] = {
 """Estimate of each kind of sub-layer."""
 
 
-def estimate_of(config: ResolvedModel, entry: Entry) -> SublayerEstimate:
-    """Return the estimate of an entry of a resolved config."""
-    return ESTIMATES[entry.name](config, entry)
+def estimate_of(
+    config: ResolvedModel, entry: Entry, form: AttentionForm | None = None
+) -> SublayerEstimate:
+    """Return the estimate of an entry of a resolved config, and of the form of an attention."""
+    estimate = ESTIMATES[entry.name](config, entry)
+    estimate.form = form or GLOBAL
+    return estimate
 
 
 @dataclass(frozen=True)
@@ -562,8 +604,10 @@ def flops_per_token(
         n_tokens = stack_length(stack, lengths)
         n_entering += n_tokens
         n_read = n_read_states(config, objective, n_tokens)
-        blocks += (stack.n_layers - 1) * _block_products(config, stack, lengths, n_tokens)
-        blocks += _block_products(config, stack, lengths, n_read)
+        *below, last = attention_forms(config, stack)
+        for forms, n_blocks in Counter(below).items():
+            blocks += n_blocks * _block_products(config, stack, forms, lengths, n_tokens)
+        blocks += _block_products(config, stack, last, lengths, n_read)
     projection = d_model * d_embed if is_factorised(config) else 0
     per_prediction = per_example = 0
     for head in trained_heads(config, objective):
@@ -582,12 +626,14 @@ def flops_per_token(
     return round(3 * 2 * products)
 
 
-def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int) -> int:
+def _block_products(
+    config: ResolvedModel, stack: StackShape, forms: Forms, lengths: Lengths, n_read: int
+) -> int:
     """Count the multiply-adds of an example in a block with ``n_read`` output states read."""
     n_tokens, total = stack_length(stack, lengths), 0
     last = stack.last_attention
-    for index, entry in enumerate(stack.block):
-        estimate = estimate_of(config, entry)
+    for index, (entry, form) in enumerate(zip(stack.block, forms, strict=True)):
+        estimate = estimate_of(config, entry, form)
         if index in last and n_read < n_tokens and entry.kind.attends_to == "itself":
             assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
             total += estimate.n_products_of_queries(n_read, n_tokens)

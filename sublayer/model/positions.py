@@ -73,6 +73,12 @@ class Positions(nn.Module):
         """
         return None
 
+    def local_rotations(
+        self, positions: Int[Tensor, "*B T"], dtype: torch.dtype
+    ) -> Rotations | None:
+        """Compute the rotations of local attentions; None for those of all."""
+        return None
+
     def score_bias(
         self, queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"], dtype: torch.dtype
     ) -> Float[Tensor, "N H T S"] | None:
@@ -355,11 +361,24 @@ class RotaryPositions(Positions):
         super().__init__(config, shape)
         self.d_head = config.d_head
         self.base = config.rotary_base
+        local = config.rotary_local_base
+        self.local_base = None if isinstance(local, str) else local
         self.compiled: Turn | None = None
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations:
         """Compute the rotation of positions, the same for queries and keys."""
-        both = rotation(positions, d_head=self.d_head, base=self.base, dtype=dtype)
+        return self._rotations(positions, dtype, self.base)
+
+    def local_rotations(
+        self, positions: Int[Tensor, "*B T"], dtype: torch.dtype
+    ) -> Rotations | None:
+        """Compute the rotation of local attentions; None if it has the same base."""
+        if self.local_base is None:
+            return None
+        return self._rotations(positions, dtype, self.local_base)
+
+    def _rotations(self, positions: Tensor, dtype: torch.dtype, base: float) -> Rotations:
+        both = rotation(positions, d_head=self.d_head, base=base, dtype=dtype)
         both = Rotation(both.cos, both.sin, self.compiled)
         return Rotations(both, both)
 

@@ -11,11 +11,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import HEADS, StackShape, asked_heads, embedding_width, entries, stacks
+from sublayer.config.stacks import (
+    GLOBAL,
+    HEADS,
+    AttentionForm,
+    StackShape,
+    asked_heads,
+    attention_forms,
+    embedding_width,
+    entries,
+    stacks,
+)
 from sublayer.errors import ConfigError
 from sublayer.model.blocks import FUNCTIONS, Stack, add_losses
 from sublayer.model.cache import Cache
-from sublayer.model.context import Context, Keys, Layout, Memory, Queries
+from sublayer.model.context import Context, Keys, Layout, Memory, Queries, Rotations
 from sublayer.model.estimates import FLOAT32_BYTES
 from sublayer.model.heads import (
     Head,
@@ -79,6 +89,15 @@ class Body(nn.Module):
         self.shape = shape
         self.segment_table = None if config.segments == "none" else SegmentTable(config)
         self.positions = build_positions(config, shape)
+        by_block = attention_forms(config, shape)
+        met = (form for of_block in by_block for form in of_block if form is not None)
+        self.forms = list(dict.fromkeys(met)) or [GLOBAL]
+        """Forms of the executed self-attentions, each once."""
+        self.form_numbers = [
+            [0 if form is None else self.forms.index(form) for form in of_block]
+            for of_block in by_block
+        ]
+        """Index in ``forms`` of each entry of each executed block; 0 if it is no self-attention."""
         self.embedding_norm = build_norm(
             "none" if config.embedding_norm == "none" else config.norm,
             embedding_width(config),
@@ -137,23 +156,41 @@ class Body(nn.Module):
         """Compute the contribution of a batch's positions to the attentions of all blocks.
 
         ``dtype`` is the residual stream's. ``memory`` is passed on. For fused kernels the
-        attention bias includes the layout's mask, which is then removed from the layout.
+        attention bias includes the layout's mask, which is then removed from the layout. The result
+        is the context of the first form of attention, and holds those of the others.
         """
-        rotations = self.positions.rotations(layout.positions, dtype)
-        if not self.positions.biases_scores:
-            return Context(layout, rotations, memory=memory)
-        bias = self.positions.score_bias(layout.positions, layout.key_positions, dtype)
-        assert bias is not None, "a scheme with biases_scores must return a bias"
-        if bias.shape[2] > 1 and is_eager_cpu(bias):
-            return Context(layout, rotations, bias, memory=memory)
-        # Fused kernels save the bias that they read: if masked and in their dtype, all blocks share
-        # one tensor.
-        device = bias.device.type
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-        bias = hide(bias, layout.keys).to(dtype)
-        layout = replace(layout, keys=Keys(False, None))
-        return Context(layout, rotations, bias, memory=memory)
+        bias = None
+        if self.positions.biases_scores:
+            bias = self.positions.score_bias(layout.positions, layout.key_positions, dtype)
+            assert bias is not None, "a scheme with biases_scores must return a bias"
+        every = Context(layout, None, bias, memory=memory)
+        contexts = [
+            _narrow(replace(every, rotations=rotations), form, dtype)
+            for form, rotations in zip(
+                self.forms, self.rotations(layout.positions, dtype), strict=True
+            )
+        ]
+        if len(contexts) == 1:
+            return contexts[0]
+        others = {
+            (layer, index): contexts[number]
+            for layer, numbers in enumerate(self.form_numbers)
+            for index, number in enumerate(numbers)
+            if number > 0
+        }
+        return replace(contexts[0], others=others)
+
+    def rotations(
+        self, positions: Int[Tensor, "*B T"], dtype: torch.dtype
+    ) -> list[Rotations | None]:
+        """Compute the rotations of each of ``forms``; None for none."""
+        scheme = self.positions
+        plain = scheme.rotations(positions, dtype)
+        local = scheme.local_rotations(positions, dtype) or plain
+        return [
+            None if not form.has_positions else plain if form.window is None else local
+            for form in self.forms
+        ]
 
     def states(
         self,
@@ -185,6 +222,26 @@ class Body(nn.Module):
             auxiliary = add_losses(memory.auxiliary, auxiliary)
         final = dropout(self.final_norm(x), self.p_final, self.training)
         return Hidden(final, captured, matrix, auxiliary)
+
+
+def _narrow(context: Context, form: AttentionForm, dtype: torch.dtype) -> Context:
+    """Narrow a context to the keys and the positions of a form of attention.
+
+    Fused kernels get the mask of keys in the bias.
+    """
+    layout = context.layout.within(form)
+    bias = context.bias if form.has_positions else None
+    if bias is not None and layout.n_keys < bias.shape[3]:
+        bias = bias[..., -layout.n_keys :]
+    if bias is None or (bias.shape[2] > 1 and is_eager_cpu(bias)):
+        return replace(context, layout=layout, bias=bias)
+    # Fused kernels save the bias that they read: if masked and in their dtype, all blocks share
+    # one tensor.
+    device = bias.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    bias = hide(bias, layout.keys).to(dtype)
+    return replace(context, layout=replace(layout, keys=Keys(False, None)), bias=bias)
 
 
 class Transformer(Body):

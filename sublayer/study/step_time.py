@@ -171,7 +171,9 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
         recipe = recipe.model_copy(update={"train": train})
         yield recipe
     inner = recipe.model.share_inner
-    fewest = inner * recipe.model.share_groups
+    # As many as there are groups, and letters of a pattern.
+    n_letters = max(len(recipe.model.window_pattern), len(recipe.model.position_pattern))
+    fewest = inner * max(recipe.model.share_groups, -(-n_letters // inner))
     while (n_layers := recipe.model.n_layers) > fewest:
         fewer = {"n_layers": max(fewest, n_layers // 2 // inner * inner)}
         if recipe.model.n_decoder_layers is not None:

@@ -30,6 +30,7 @@ PER_LAYER = {"positions": "learned-per-layer", "tie_embeddings": False, "final_n
 SHARED = {"positions": "sinusoidal", "norm_order": "post", "share": "all", "block": "macaron"}
 RELATIVE = {"positions": "relative", "relative_buckets": 4, "relative_distance": 5}
 ALIBI = {"positions": "alibi", "n_heads": 3}
+LOCAL = {"attention_window": 3, "window_pattern": "LG"}
 END, PAD, LONGEST = 2, 1, 4
 MODELS = [
     {}, {**ROTARY, "positions": "sinusoidal", "block": "macaron"},
@@ -87,6 +88,8 @@ def recomputed(model, prompt, n, window):
 @pytest.mark.parametrize("n_prompt, fields, window", [
     (4, ROTARY, "rolling"), (CONTEXT, PER_LAYER, "exact"), (4, SHARED, "rolling"),
     (CONTEXT, RELATIVE, "rolling"), (1, ALIBI, "exact"), (2 * CONTEXT, {"kind": "lstm"}, "exact"),
+    (4, {**ROTARY, **LOCAL, "rotary_local_base": 50.0}, "rolling"),
+    (CONTEXT, {**RELATIVE, **LOCAL, "position_pattern": "PN"}, "exact"),
 ], ids=str)  # fmt: skip
 def test_cached_tokens_are_those_of_forward_passes(fields, window, n_prompt):
     model, prompt = make_model(**fields), draw_tokens(3, n_prompt)
@@ -132,6 +135,16 @@ def as_recorded(compute):
     return lambda: result.copy_(compute())
 
 
+@pytest.mark.parametrize("length, n_kept", [(2, 4 * 2), (100, 3 * 3 + 100)])
+def test_a_local_attention_keeps_its_window(length, n_kept):
+    model = make_model(4096, n_layers=4, attention_window=3, window_pattern="LLG", n_heads=2)
+    # Two rows of keys and values of 12 features.
+    assert cache_bytes(model.config, 2, length, torch.float32) == 2 * n_kept * 2 * 12 * 4
+    cache = Cache(model.config, 2, length)
+    kept = [cache.key_values(layer, 0).room for layer in range(4)]
+    assert sum(kept) == n_kept
+
+
 def test_an_lstm_keeps_a_state_of_constant_size():
     model, tokens = make_model(kind="lstm", d_embed=5), draw_tokens(3, 15)
     n_bytes = 3 * 2 * 2 * 12 * 4  # rows, layers, output and cell, units, bytes
@@ -170,7 +183,10 @@ def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, 
 
 
 # Longer than the bias of relative positions that a step looks up at first.
-@pytest.mark.parametrize("fields", [PER_LAYER, ALIBI, RELATIVE])
+@pytest.mark.parametrize("fields", [
+    PER_LAYER, ALIBI, RELATIVE, {**ALIBI, **LOCAL, "position_pattern": "PN"},
+    {**RELATIVE, "attention_window": 66}, {**ROTARY, **LOCAL, "rotary_local_base": 50.0},
+], ids=str)  # fmt: skip
 def test_step_logits_fixed_or_not_are_those_of_a_forward_pass(fields):
     model, tokens = make_model(70, **fields), draw_tokens(3, 70)
     caches = [Cache(model.config, 3, 70, torch.float64) for _ in range(2)]

@@ -80,6 +80,13 @@ def test_positions_stand_where_they_enter():
     assert titles(gpt("model.d_embed=32").below) == below
 
 
+def test_windows_and_layers_without_positions_are_said():
+    patterns = ["model.window_pattern=LLG", "model.position_pattern=PN"]
+    column = gpt("model.positions=alibi", "model.attention_window=32", *patterns)
+    notes = residuals(column)[0].function.notes
+    assert {"window of 32 tokens, LLG", "alibi biases of scores, PN"} <= {*notes}
+
+
 @pytest.mark.parametrize("settings, said", [
     ([], "one set of weights for all layers"),
     (["model.share_groups=2"], "weights shared in 2 groups of 3 layers"),

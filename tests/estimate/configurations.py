@@ -34,6 +34,7 @@ MODELS = [
     {"block": ("ffn+attention",), "parallel_norm": "separate", "dropout": 0.1},
     {"norm": "dyt", "norm_order": "around", "embedding_norm": "affine", "head": "transform"},
     {"norm_bias": False, "embedding_norm": "plain"},
+    {"attention_window": 10, "window_pattern": "LLG", "positions": "rotary"},
 ]
 ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {**ENCODER, "norm_order": "post", "embedding_norm": "affine", "pooler": "tanh"}
@@ -45,6 +46,7 @@ ENCODERS = [
     {**ENCODER, "segments": "second", "sentence_classes": 1, "positions": "sinusoidal"},
     {"kind": "encoder", "embedding_norm": "affine", "tie_embeddings": False, "ffn": "swiglu"},
     {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
+    {**ENCODER, "attention_window": 10, "window_pattern": "LG", "dropout": 0.0},
 ]  # fmt: skip
 TRANSLATION = {"objective.kind": "translation", "objective.label_smoothing": 0.1}
 TRANSLATION |= {"data.corpus": "iwslt14", "data.source_language": "de"}

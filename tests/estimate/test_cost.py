@@ -163,6 +163,22 @@ def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields):
     assert counted == pytest.approx(flops_per_token(config, n_tokens) + unseen, abs=0.5)
 
 
+@pytest.mark.parametrize("kind, window, n_layers", [("decoder", 5, 3), ("encoder", 6, 2)])
+def test_flops_in_windows_are_those_of_the_pairs_that_are_seen(monkeypatch, kind, window, n_layers):
+    # Row by row only such pairs are computed.
+    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 1))
+    n_tokens, width = 13, 80
+    fields = {"kind": kind, "n_layers": n_layers, "d_model": width, "n_heads": 2}
+    fields |= {"attention_window": window, "window_pattern": "LG", "positions": "rotary"}
+    config = resolved(context=n_tokens, **fields)
+    with counting() as counter:
+        build(config, seed=0)(torch.arange(n_tokens)[None]).logits.sum().backward()
+    # A query is counted with half of the token that it stands at: two local ones, one global.
+    halves = 3 * 2 * width * (2 * window + n_tokens) if kind == "decoder" else 0
+    estimated = n_tokens * flops_per_token(config, n_tokens)
+    assert counter.get_total_flops() == pytest.approx(estimated + halves, abs=n_tokens / 2)
+
+
 @pytest.mark.parametrize("fields", [
     {"n_decoder_layers": 2, "ffn": "swiglu", "d_head": 6}, {"d_embed": 8},
 ], ids=str)  # fmt: skip

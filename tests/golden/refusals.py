@@ -23,6 +23,12 @@ REFUSED = {
             model.softmax=all model.d_embed=8; model.positions=relative model.relative_buckets=31; \
             model.positions=relative model.relative_distance=2; \
             model.vocab_multiple=7 model.vocab_size=256; model.max_len=16; model.segments=both; \
+            model.attention_window=129; model.attention_window=0; model.window_pattern=LG; \
+            model.attention_window=8 model.window_pattern=GG; \
+            model.attention_window=8 model.window_pattern=local; \
+            model.attention_window=8 model.window_pattern=LLLLLLG; \
+            model.positions=rotary model.rotary_local_base=500; model.position_pattern=PN; \
+            model.positions=rotary model.position_pattern=N; \
             model.kind=encoder; model.kind=lstm model.init=t5; model.dropout=1.5; \
             objective.kind=masked; objective.kind=mask; objective.p_mask=0.8; \
             objective.targets=500; data.corpus=wikitext

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.config.stacks import AttentionForm
 from sublayer.data.batches import sequence_starts
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.model.context import Keys, Layout, Queries
@@ -166,7 +167,7 @@ def test_the_host_never_waits_for_the_gpu_while_it_generates(name):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def by_the_formula(q, k, v, ragged, *, longest, is_causal, scale):
+def by_the_formula(q, k, v, ragged, *, longest, is_causal, scale, reach):
     """What ``varlen_attn`` computes, a sequence at a time; it has no CPU kernel."""
     mixed, bounds = [], [each.tolist() for each in (ragged.query_starts, ragged.key_starts)]
     assert bounds[0][-1] == len(q) and bounds[1][-1] == len(k)
@@ -174,9 +175,10 @@ def by_the_formula(q, k, v, ragged, *, longest, is_causal, scale):
         mine, theirs = (slice(each[n], each[n + 1]) for each in bounds)
         assert mine.stop - mine.start <= longest[0] and theirs.stop - theirs.start <= longest[1]
         scores = scale * torch.einsum("thk,shk->hts", q[mine], k[theirs])
-        if is_causal:
-            is_seen = torch.ones(scores.shape[1:], dtype=torch.bool, device=q.device).tril()
-            scores = scores.masked_fill(~is_seen, -torch.inf)
+        is_seen = torch.ones(scores.shape[1:], dtype=torch.bool, device=q.device)
+        is_seen = is_seen.tril() if is_causal else is_seen
+        is_seen = is_seen if reach is None else is_seen.triu(-reach).tril(reach)
+        scores = scores.masked_fill(~is_seen, -torch.inf)
         mixed.append(torch.einsum("hts,shk->thk", scores.softmax(-1), v[theirs]))
     return torch.cat(mixed)
 
@@ -200,6 +202,10 @@ def ragged_on_a_cpu(device, monkeypatch):
 
 
 def layouts(name):
+    name, _, window = name.partition(", in a window of ")
+    if window:
+        layout, counts = layouts(name)
+        return layout.within(AttentionForm(int(window))), counts
     if name in ("causal", "padded"):
         read = READ if name == "causal" else ONE_A_ROW
         lay_out = Layout.causal if name == "causal" else Layout.bidirectional
@@ -217,7 +223,11 @@ def moved(keys, device, *, is_ragged):
     return replace(keys, mask=keys.mask.to(device), ragged=ragged)
 
 
-@pytest.mark.parametrize("name", rows(["causal", "padded", "cross", "cross, packed"], 2))
+MASKED = ["causal", "padded", "causal, in a window of 3", "cross", "cross, packed"]
+MASKED += ["padded, in a window of 4"]
+
+
+@pytest.mark.parametrize("name", rows(MASKED, 3))
 def test_attention_without_padding_is_sdpas_under_a_mask(name, device, ragged_on_a_cpu):
     layout, counts = layouts(name)
     dtype = torch.float64 if device.type == "cpu" else torch.bfloat16
@@ -235,6 +245,19 @@ def test_attention_without_padding_is_sdpas_under_a_mask(name, device, ragged_on
     tolerance = {"rtol": 1e-9, "atol": 1e-12} if device.type == "cpu" else {"rtol": 0, "atol": 0.05}
     for own, masked in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(own, masked, **tolerance)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_window_without_padding_takes_the_kernel_without_padding(
+    is_causal, device, ragged_on_a_cpu
+):
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    q, k, v = (draw(3, 2, 17, 8, seed=seed).to(device, dtype) for seed in range(3))
+    keys = Keys(is_causal, None, reach=4)
+    mask = keys.band(17, 17, device)[None, None].expand(3, 1, -1, -1)
+    found, expected = (attend(q, k, v, each, scale=0.3) for each in (keys, Keys(False, mask)))
+    assert len(ragged_on_a_cpu) == 1
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("kind", chosen(RAGGED, "translation"))

@@ -31,18 +31,21 @@ NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order pa
     norm_affine norm_bias final_norm positions sinusoids first_position relative_buckets
     relative_distance share share_groups share_inner d_embed embedding_projection project_embeddings
     embedding_norm segments head softmax head_activation pooler sentence_classes tie_embeddings
-    embedding_scale output_scale attention_scale bias head_bias dropout dropout_attention
+    embedding_scale output_scale attention_scale attention_window window_pattern rotary_local_base
+    position_pattern bias head_bias dropout dropout_attention
     dropout_ffn dropout_embedding dropout_embedding_of dropout_final init zero_padding
     vocab_multiple"""
 HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
 PARALLEL, WITH_CROSS = ("ffn:relu*0.5+attention", "ffn"), ("attention+cross*0.5+ffn",)
 OF_BLOCKS = """block norm norm_order parallel_norm norm_affine norm_bias final_norm positions share
-    embedding_norm attention_scale dropout_attention dropout_ffn dropout_final"""
+    embedding_norm attention_scale attention_window window_pattern rotary_local_base
+    position_pattern dropout_attention dropout_ffn dropout_final"""
 """What an LSTM has not."""
 VOCAB_SIZE, CONTEXT = 13, 12
 RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
-SCHEMES = ("sinusoidal", "relative", "learned")
+SCHEMES = ("sinusoidal", "relative", "learned", "rotary")
+IN_ATTENTION = ("rotary", "relative", "alibi")
 
 
 def cover(axes, barred, n_rows):
@@ -116,7 +119,8 @@ VALUES = {
     "decoder_block": (None, HALVES, (*OTHER, "attention", "cross"), WITH_CROSS),
     "block": (*BLOCKS, ("attention", "ffn:relu*0.5", "ffn*2", "attention*0.5"), PARALLEL),
     "first_position": (0, 2), "relative_buckets": (32, 6), "relative_distance": (128, 20),
-    "d_embed": (6, 8, 14),
+    "attention_window": ("none", 5), "window_pattern": ("L", "LLG"),
+    "position_pattern": ("P", "PN"), "rotary_local_base": ("same", 50.0), "d_embed": (6, 8, 14),
     # Without logits there is nothing to compare.
     "head": tuple(each for each in choices("head") if each != "none"), "dropout": (0.0, 0.1),
     "dropout_ffn": (None, 0.1), "dropout_final": (0.0, 0.2), "vocab_multiple": (1, 5),
@@ -139,7 +143,9 @@ def without(values, *left_out):
 
 ONE_STACK, NOT_ENCODERS = (without(AXES["kind"], each) for each in ("encoder-decoder", "encoder"))
 NOT_DECODERS = without(AXES["kind"], "decoder")
-NOT_SINUSOIDAL, NOT_RELATIVE, NOT_LEARNED = (without(POSITIONS, each) for each in SCHEMES)
+NOT_SINUSOIDAL, NOT_RELATIVE, NOT_LEARNED, NOT_ROTARY = (
+    without(POSITIONS, each) for each in SCHEMES
+)
 WITHOUT_MEANING = [
     *each_with("norm", ["none"], "norm_order", "post", "around", "after"),
     *each_with("norm", ["none", "dyt"], "norm_affine", False),
@@ -173,6 +179,10 @@ WITHOUT_MEANING = [
     *each_with("positions", NOT_SINUSOIDAL, "first_position", 2),
     *each_with("positions", NOT_RELATIVE, "relative_buckets", 6),
     *each_with("positions", NOT_RELATIVE, "relative_distance", 20),
+    *each_with("positions", without(POSITIONS, *IN_ATTENTION), "position_pattern", "PN"),
+    *each_with("positions", NOT_ROTARY, "rotary_local_base", 50.0),
+    *each_with("attention_window", ["none"], "rotary_local_base", 50.0),
+    *each_with("attention_window", ["none"], "window_pattern", "LLG"),
 ]
 """Pairs of values that contradict each other, or of which one would have no effect."""
 NUMBERED = [{(name, AXES[name].index(each)) for name, each in pair} for pair in WITHOUT_MEANING]

@@ -12,7 +12,7 @@ from torch import nn
 from sublayer.config.messages import choices_of
 from sublayer.config.model import ACTIVATIONS, FFNS, Entry, Ffn, ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.config.stacks import slot, stacks
+from sublayer.config.stacks import AttentionForm, slot, stacks
 from sublayer.model.blocks import FeedForward, Sublayer
 from sublayer.model.context import Context, Keys, Layout, StepKeys, rotation
 from sublayer.model.estimates import count_parameters
@@ -383,30 +383,39 @@ def plain_attention(q, k, v, bias, seen):
     return scores.softmax(-1) @ v
 
 
-def keys_of(kind, n_queries, n_keys):
+def keys_of(kind, n_queries, n_keys, window=None):
     if kind in ("causal", "all"):
         seen = torch.ones(n_queries, n_keys, dtype=torch.bool)
         is_causal = kind == "causal"
-        return Keys(is_causal, None), seen.tril(n_keys - n_queries) if is_causal else seen
+        seen = seen.tril(n_keys - n_queries) if is_causal else seen
+        reach = AttentionForm(window).reach(is_causal=is_causal)
+        if reach is not None:
+            seen = seen.triu(n_keys - n_queries - reach)
+            seen = seen if is_causal else seen.tril(reach)
+        return Keys(is_causal, None, reach=reach), seen
     mask = torch.arange(n_keys) < torch.tensor([[n_keys], [2 * n_keys // 3]])
     lay_out = Layout.causal if kind == "causal, padded" else Layout.bidirectional
-    keys = lay_out(torch.zeros(B, n_keys, dtype=torch.long), mask).keys
+    layout = lay_out(torch.zeros(B, n_keys, dtype=torch.long), mask)
+    keys = layout.within(AttentionForm(window)).keys
     return keys, keys.mask
 
 
-@pytest.mark.parametrize("kernel, n_biases, n_queries, n_keys, kind", [
-    ("together", 0, 131, 137, "causal"), ("by sequence", 0, 257, 260, "causal"),
-    ("together", B, 257, 260, "causal"), ("by sequence", 1, 131, 137, "causal"),
-    ("fused", B, 131, 137, "causal"), ("together", B, 139, 139, "causal, padded"),
-    ("by sequence", 1, 139, 139, "padded"), ("fused", 1, 139, 139, "causal, padded"),
-    ("by sequence", B, 131, 17, "all"), ("narrow", 0, 257, 257, "causal"),
+@pytest.mark.parametrize("kernel, n_biases, n_queries, n_keys, kind, window", [
+    ("together", 0, 131, 137, "causal", None), ("by sequence", 0, 257, 260, "causal", None),
+    ("together", B, 257, 260, "causal", None), ("by sequence", 1, 131, 137, "causal", None),
+    ("fused", B, 131, 137, "causal", None), ("together", B, 139, 139, "causal, padded", None),
+    ("by sequence", 1, 139, 139, "padded", None), ("fused", 1, 139, 139, "causal, padded", None),
+    ("by sequence", B, 131, 17, "all", None), ("narrow", 0, 257, 257, "causal", None),
+    ("together", 0, 131, 137, "causal", 41), ("by sequence", B, 300, 300, "causal", 150),
+    ("by sequence", 0, 300, 300, "all", 90), ("together", 1, 139, 139, "padded", 31),
+    ("fused", 0, 131, 137, "causal", 1), ("fused", B, 139, 139, "causal, padded", 31),
 ])  # fmt: skip
-def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys, kind):
+def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys, kind, window):
     monkeypatch.setattr(attention, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
     if kernel == "fused":
         monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
     inputs = attention_inputs(n_biases, n_queries, n_keys)
-    keys, seen = keys_of(kind, n_queries, n_keys)
+    keys, seen = keys_of(kind, n_queries, n_keys, window)
     bias = inputs[3] if n_biases else None
     own = attend(*inputs[:3], keys, bias, scale=0.7)
     expected = plain_attention(*inputs[:3], 0.0 if bias is None else bias, seen)
@@ -421,11 +430,14 @@ def test_queries_keys_and_values_of_one_tensor_are_not_copied():
     assert attention.whole_of(k, q, v) is attention.whole_of(q, k, v.clone()) is None
 
 
-@pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
-def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
+@pytest.mark.parametrize("n, is_padded, p, window", [
+    (1, False, 0.0, None), (B, False, 0.4, None), (0, True, 0.4, None), (B, False, 0.4, 2),
+])  # fmt: skip
+def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p, window):
     monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 2))
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
-    keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
+    layout = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask)
+    keys = layout.within(AttentionForm(window)).keys
 
     def attended(q, k, v, bias=None):
         torch.manual_seed(1)

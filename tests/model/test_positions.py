@@ -28,6 +28,7 @@ from .conftest import VOCAB_SIZE, check_gradients, random_model
 N_TOKENS = 11
 SMALL = {"relative": {"relative_buckets": 8, "relative_distance": 7}}
 """So few buckets that distances share them, on either side."""
+LOCAL = {"attention_window": 4, "window_pattern": "LG"}
 TWO_SIDED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
 CAUSAL = (*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113)
 """The least distance of each bucket of T5, as released."""
@@ -168,18 +169,25 @@ def attend_plainly(q, k, v, keys, bias=None, *, scale, **_):
     seen = keys.mask
     if seen is None:
         n_queries, n_keys = scores.shape[2:]
-        seen = torch.ones(n_queries, n_keys, dtype=torch.bool)
-        seen = seen.tril(n_keys - n_queries) if keys.is_causal else seen
+        behind = torch.arange(n_keys - n_queries, n_keys)[:, None] - torch.arange(n_keys)
+        seen = behind >= (0 if keys.is_causal else -n_keys)
+        seen &= behind.abs() <= (n_keys if keys.reach is None else keys.reach)
     return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v
 
 
-@pytest.mark.parametrize("scheme, kind, kernel, is_padded", [
-    ("relative", "encoder-decoder", "eager", True), ("relative", "decoder", "recomputed", False),
-    ("alibi", "decoder", "eager", True), ("relative", "encoder", "recomputed", True),
-    ("rotary", "decoder", "fused", True),
+@pytest.mark.parametrize("scheme, kind, kernel, is_padded, fields", [
+    ("relative", "encoder-decoder", "eager", True, {}), ("rotary", "decoder", "fused", True, {}),
+    ("relative", "decoder", "recomputed", False, {}), ("alibi", "decoder", "eager", True, {}),
+    ("relative", "encoder", "recomputed", True, {}),
+    ("rotary", "decoder", "eager", False, {**LOCAL, "rotary_local_base": 7.0}),
+    ("relative", "encoder-decoder", "recomputed", False, LOCAL),
+    ("alibi", "encoder", "eager", True, LOCAL), ("rotary", "encoder", "fused", True, LOCAL),
+    ("relative", "decoder", "fused", False, {**LOCAL, "position_pattern": "PN"}),
 ])  # fmt: skip
-def test_gradients_are_those_of_a_plain_softmax(monkeypatch, scheme, kernel, kind, is_padded):
-    model, tokens = make_model(scheme, kind), draw_tokens(3)
+def test_gradients_are_those_of_a_plain_softmax(
+    monkeypatch, scheme, kernel, kind, is_padded, fields
+):
+    model, tokens = make_model(scheme, kind, **fields), draw_tokens(3)
     mask = torch.arange(N_TOKENS) >= torch.tensor([[0], [2], [5]]) if is_padded else None
     found = []
     for is_plain in (False, True):

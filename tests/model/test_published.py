@@ -94,6 +94,18 @@ def rope(base):
 PUBLISHED = [
     Published("LlamaForCausalLM", rope(500.0), {"rotary_base": 500.0}),
     Published("LlamaForCausalLM", {"tie_word_embeddings": True}, {"tie_embeddings": True}),
+    Published(
+        "MistralForCausalLM",
+        {**rope(500.0), "sliding_window": 4, "num_key_value_heads": 4},
+        {"rotary_base": 500.0, "attention_window": 4},
+    ),
+    Published(
+        "SmolLM3ForCausalLM",
+        {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 3}
+        | {**rope(500.0), "num_key_value_heads": 4},
+        {"rotary_base": 500.0, "position_pattern": "PN"}
+        | {"attention_window": 3, "window_pattern": "GL"},
+    ),
 ]
 NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]
 tried = pytest.mark.parametrize("row", PUBLISHED, ids=NAMES)

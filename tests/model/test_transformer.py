@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from sublayer.api.run import load
 from sublayer.config.objective import CausalObjective
-from sublayer.config.stacks import HEADS, HeadRow
+from sublayer.config.stacks import HEADS, AttentionForm, HeadRow, attention_forms, stacks
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
@@ -20,7 +20,7 @@ from sublayer.model.model_folder import save_model
 from sublayer.model.parameters import parameter_roles
 from sublayer.objective.causal import Causal
 
-from .conftest import MAX_LEN, VOCAB_SIZE, check_gradients, close, random_model
+from .conftest import MAX_LEN, VOCAB_SIZE, check_gradients, close, make_config, random_model
 
 MODELS = [
     {"positions": "learned", "n_layers": 4, "share": "attention", "share_inner": 2},
@@ -31,6 +31,7 @@ MODELS = [
     {"positions": "alibi", "norm_order": "around", "block": ["attention+ffn"]},
     {"positions": "relative", "relative_buckets": 8, "relative_distance": 7}, {"kind": "lstm"},
 ]  # fmt: skip
+LOCAL = {"attention_window": 3, "window_pattern": "LG", "positions": "rotary", "n_layers": 3}
 each_model = pytest.mark.parametrize("fields", MODELS, ids=str)
 SHARED = {"share": "all", "share_groups": 2, "positions": "rotary"}
 BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": "affine"}
@@ -67,6 +68,23 @@ def test_positions_and_attention_restart_with_each_document():
     assert seen(layout) == [*["xx...."] * 2, *["..xxx."] * 3, ".....x"]
 
 
+def test_a_window_ends_at_its_query_or_has_a_half_on_either_side():
+    mask = torch.tensor([[0, 1, 1, 1, 1, 1]]).bool()
+    three, two = AttentionForm(window=3), AttentionForm(window=2)
+    layout = Layout.causal(zeros(1, 6), mask).within(three)
+    assert seen(layout) == ["x.....", ".x....", ".xx...", ".xxx..", "..xxx.", "...xxx"]
+    layout = Layout.bidirectional(zeros(1, 6), mask).within(two)
+    assert seen(layout) == ["xx....", ".xx...", ".xxx..", "..xxx.", "...xxx", "....xx"]
+    layout = Layout.causal(zeros(1, 5), document_ids=torch.tensor([[7, 7, 7, 3, 3]])).within(two)
+    assert seen(layout) == ["x....", "xx...", ".xx..", "...x.", "...xx"]
+    # Of a past of five tokens the first of two queries sees two.
+    layout = Layout.causal(zeros(1, 2), past=5).within(three)
+    keys = layout.keys.band(2, layout.n_keys, torch.device("cpu"))
+    assert keys.tolist() == [[True, True, True, False], [False, True, True, True]]
+    whole = Layout.causal(zeros(1, 3))
+    assert whole.within(three) is whole
+
+
 def test_a_past_continues_positions_and_its_padding_is_not_seen_and_not_counted():
     layout = Layout.causal(zeros(2, 3), past=4)
     assert (layout.positions.tolist(), layout.key_positions.tolist()) == ([4, 5, 6], [*range(7)])
@@ -97,7 +115,7 @@ def draw_tokens(n_rows, n_tokens, seed=0):
     return torch.randint(VOCAB_SIZE, (n_rows, n_tokens), generator=generator)
 
 
-@each_model
+@pytest.mark.parametrize("fields", [*MODELS, LOCAL], ids=str)
 def test_tokens_of_the_future_other_rows_and_other_documents_change_nothing(fields):
     model, tokens = random_model(**fields), draw_tokens(3, 11)
     changed = tokens.clone()
@@ -127,6 +145,36 @@ def test_rows_padded_anywhere_are_read_and_decode_as_they_would_alone(fields):
         alone = model(tokens[row, is_read[row]][None]).logits[0]
         close(padded[row, is_read[row]], alone, 1e-10)
         close(cached[row, is_read[row]], alone, 1e-9)
+
+
+@pytest.mark.parametrize("fields", [
+    LOCAL, {**LOCAL, "rotary_local_base": 9.0, "position_pattern": "PPN", "share": "all"},
+    {**LOCAL, "positions": "alibi", "block": ["attention", "ffn", "attention"]},
+    {**LOCAL, "positions": "relative", "window_pattern": "L", "attention_window": 1},
+], ids=str)  # fmt: skip
+@torch.no_grad()
+def test_a_ring_of_keys_continues_rows_padded_at_their_left(fields):
+    model, tokens = random_model(**fields), draw_tokens(2, 11)
+    mask = torch.arange(11) >= torch.tensor([[4], [0]])
+    cache = Cache(model.config, 2, 11, torch.float64)
+    pieces = zip(*(each.split([5, 1, 1, 4], dim=1) for each in (tokens, mask)), strict=True)
+    cached = torch.cat([model(piece, real, cache=cache).logits for piece, real in pieces], dim=1)
+    for logits in (cached, model(tokens, mask).logits):
+        close(logits[0, 4:], model(tokens[:1, 4:]).logits[0], 1e-11)
+        close(logits[1], model(tokens[1:]).logits[0], 1e-11)
+
+
+def test_a_pattern_counts_the_attentions_that_are_executed():
+    fields = {"attention_window": 4, "n_layers": 2, "share": "all"}
+    two = {"block": ["attention", "ffn", "attention"], "position_pattern": "PNN"}
+    config = make_config(window_pattern="LLG", positions="rotary", **two, **fields)
+    local, without = AttentionForm(4), AttentionForm(4, has_positions=False)
+    forms = [(local, None, without), (AttentionForm(None, has_positions=False), None, local)]
+    assert attention_forms(config, *stacks(config)) == forms
+    model = random_model(window_pattern="LLG", positions="rotary", **two, **fields)
+    assert [[model.forms[n] for n in numbers] for numbers in model.form_numbers] == [
+        [local, local, without], [forms[1][0], local, local]
+    ]  # fmt: skip
 
 
 def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own():
@@ -345,8 +393,9 @@ def test_a_model_equals_an_embedding_an_lstm_and_a_tied_output_of_pytorch():
         close(own.grad, other.grad)
 
 
-def test_rows_of_a_cache_continue_apart():
-    model, tokens = random_model(kind="lstm"), draw_tokens(3, N_TOKENS)
+@pytest.mark.parametrize("fields", [{"kind": "lstm"}, LOCAL], ids=str)
+def test_rows_of_a_cache_continue_apart(fields):
+    model, tokens = random_model(**fields), draw_tokens(3, N_TOKENS)
     cache = Cache(model.config, 3, N_TOKENS, torch.float64)
     model(tokens[:, :5], cache=cache)
     rows = torch.tensor([2, 0, 0, 1])

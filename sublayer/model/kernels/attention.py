@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.model.context import Keys, Ragged, StepKeys
@@ -50,10 +50,12 @@ def attend_ragged(
     *,
     is_causal: bool,
     scale: float,
+    reach: int | None = None,
 ) -> Float[Tensor, "B H T K"]:
     """Average values by ``softmax(scale * q k)`` over the keys of a query's sequence.
 
-    With ``is_causal`` a query sees keys up to its position. Results at padding are meaningless.
+    With ``is_causal`` a query sees keys up to its position, with ``reach`` none farther away.
+    Results at padding are meaningless.
     """
     n_rows, n_heads, n_queries, width = q.shape
     mixed = attend_sequences(
@@ -64,6 +66,7 @@ def attend_ragged(
         longest=(n_queries, k.shape[2]),
         is_causal=is_causal,
         scale=scale,
+        reach=reach,
     )
     return mixed.view(n_rows, n_queries, n_heads, width).transpose(1, 2)  # [B, H, T, K]
 
@@ -77,10 +80,12 @@ def attend_sequences(
     longest: tuple[int, int],
     is_causal: bool,
     scale: float,
+    reach: int | None = None,
 ) -> Float[Tensor, "BT H K"]:
     """Call the kernel; ``longest`` is the maximum number of queries and of keys in a sequence."""
     from torch.nn.attention.varlen import varlen_attn
 
+    before = -1 if reach is None else reach
     mixed = varlen_attn(
         q,
         k,
@@ -89,10 +94,16 @@ def attend_sequences(
         ragged.key_starts,
         *longest,
         scale=scale,
-        window_size=(-1, 0) if is_causal else (-1, -1),
+        window_size=(before, 0 if is_causal else before),
     )
     assert isinstance(mixed, Tensor), "no further output was requested"
     return mixed
+
+
+def _equal_starts(x: Float[Tensor, "B H T K"]) -> Int[Tensor, " N"]:
+    """Return the start of each row among concatenated rows, and their end."""
+    n_rows, _, length, _ = x.shape
+    return torch.arange(0, n_rows * length + 1, length, dtype=torch.int32, device=x.device)
 
 
 def _in_one_row(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "BT H K"]:
@@ -139,7 +150,7 @@ def attend(
         weights = scores.softmax(-1).flatten(0, -3)
         return torch.bmm(weights, values).view(q.shape)
     if q.shape[2] > 1 and is_eager_cpu(q):
-        is_plain = bias is None and keys.mask is None and not p_dropout
+        is_plain = bias is None and keys.mask is None and keys.reach is None and not p_dropout
         is_square = keys.is_causal and q.shape[2] == k.shape[2]
         if is_plain and is_square and _is_wide(q) and q.shape[3] <= NARROW_HEAD:
             q, k, v = without_rest(q, k, v)
@@ -153,10 +164,16 @@ def attend(
             scale=scale,
             p_dropout=p_dropout,
             bias=bias,
+            reach=keys.reach,
         )
-    ragged = keys.ragged
-    if ragged is not None and is_supported(q, k, has_bias=bias is not None, p_dropout=p_dropout):
-        return attend_ragged(q, k, v, ragged, is_causal=keys.is_causal, scale=scale)
+    ragged, reach = keys.ragged, keys.reach
+    # Of that kernel alone a window saves time.
+    is_local = reach is not None and keys.mask is None and q.shape[2] > 1
+    if (ragged is not None or is_local) and is_supported(
+        q, k, has_bias=bias is not None, p_dropout=p_dropout
+    ):
+        ragged = ragged or Ragged(_equal_starts(q), _equal_starts(k))
+        return attend_ragged(q, k, v, ragged, is_causal=keys.is_causal, scale=scale, reach=reach)
     if bias is not None:
         added = hide(bias, keys).to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, added, p_dropout, scale=scale)
@@ -170,9 +187,8 @@ def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]
     """
     mask = keys.mask
     n_queries, n_keys = bias.shape[2:]
-    if mask is None and keys.is_causal and n_queries > 1:
-        is_seen = torch.ones(n_queries, n_keys, dtype=torch.bool, device=bias.device)
-        mask = is_seen.tril(n_keys - n_queries)[None, None]
+    if mask is None and (keys.is_causal or keys.reach is not None) and n_queries > 1:
+        mask = keys.band(n_queries, n_keys, bias.device)[None, None]
     if mask is None:
         return bias
     return bias.masked_fill(~mask, -torch.inf)
@@ -185,10 +201,10 @@ def _attend_fused(
     n_keys = k.shape[2]
     mask = keys.mask
     is_causal = keys.is_causal and n_queries > 1
-    if mask is None and is_causal and n_queries < n_keys:
+    has_past = is_causal and n_queries < n_keys
+    if mask is None and n_queries > 1 and (has_past or keys.reach is not None):
         # SDPA aligns its causal mask with the first key, but queries after a past with the last.
-        n_past = n_keys - n_queries
-        mask = q.new_ones(n_queries, n_keys, dtype=torch.bool).tril(n_past)
+        mask = keys.band(n_queries, n_keys, q.device)
     # SDPA takes a mask or ``is_causal``, not both.
     is_causal = is_causal and mask is None
     return F.scaled_dot_product_attention(q, k, v, mask, p_dropout, is_causal, scale=scale)
@@ -250,14 +266,46 @@ def whole_of(*parts: Tensor) -> Tensor | None:
     return first.as_strided(whole_shape, whole_strides)
 
 
-def _blocks(q: Tensor, k: Tensor, is_causal: bool) -> Iterator[tuple[slice, slice]]:
-    """Pair blocks of query rows with their visible keys, widest first."""
+def _blocks(
+    q: Tensor, k: Tensor, is_causal: bool, reach: int | None
+) -> Iterator[tuple[slice, slice]]:
+    """Pair blocks of query rows with the keys that some of them see, the last rows first."""
     n_queries, n_keys = q.shape[2], k.shape[2]
     n_rows = BLOCK_ROWS[is_causal, _is_wide(q)]
+    n_past = n_keys - n_queries
     for end in range(n_queries, 0, -n_rows):
         rows = slice(max(end - n_rows, 0), end)
-        n_seen = n_keys - n_queries + end if is_causal else n_keys
-        yield rows, slice(0, n_seen)
+        first, n_seen = 0, n_past + end if is_causal else n_keys
+        if reach is not None:
+            first = max(0, n_past + rows.start - reach)
+            n_seen = min(n_seen, n_past + end + reach)
+        yield rows, slice(first, n_seen)
+
+
+def _edges(
+    rows: slice, keys: slice, n_past: int, is_causal: bool, reach: int, dtype: torch.dtype
+) -> list[tuple[slice, Tensor]]:
+    """Return the columns of a block's scores that some rows do not see, with what hides them."""
+    n_rows = rows.stop - rows.start
+    n_seen = reach if is_causal else 2 * reach
+    strip = _strip(n_rows, n_seen, dtype)
+    # The strip begins ``reach`` before the first row.
+    start = keys.start - (n_past + rows.start - reach)
+    stop = start + keys.stop - keys.start
+    bounds = (start, min(n_rows, stop)), (max(n_seen, start), stop)
+    return [
+        (slice(first - start, last - start), strip[:, first:last])
+        for first, last in bounds
+        if first < last
+    ]
+
+
+@lru_cache(maxsize=8)
+def _strip(n_rows: int, n_seen: int, dtype: torch.dtype) -> Tensor:
+    """Return what hides all keys of row i from it but key i and the next ``n_seen``."""
+    hidden = torch.full((n_rows, n_rows + n_seen), float("-inf"), dtype=dtype)
+    is_seen = torch.ones(hidden.shape, dtype=torch.bool).triu_().tril_(n_seen)
+    return hidden.masked_fill_(is_seen, 0.0)
 
 
 class _Attend(torch.autograd.Function):
@@ -282,13 +330,18 @@ class _Attend(torch.autograd.Function):
         is_causal: bool,
         scale: float,
         p_dropout: float,
+        reach: int | None,
     ) -> Tensor:
         out = torch.empty_like(q)
         saved = []
         n_dropped = round(p_dropout * 2**15)
         is_training = any(ctx.needs_input_grad)
         n_sequences = q.shape[0]
-        blocks = list(_blocks(q, k, is_causal))
+        blocks = list(_blocks(q, k, is_causal, reach))
+        all_edges: list[list[tuple[slice, Tensor]]] = [[] for _ in blocks]
+        if reach is not None and hidden is None:
+            n_past = k.shape[2] - q.shape[2]
+            all_edges = [_edges(*each, n_past, is_causal, reach, q.dtype) for each in blocks]
         all_hidden: Sequence[Tensor | None] = [hidden] * n_sequences
         if hidden is not None and hidden.dim() > 2:
             all_hidden = hidden.unbind()
@@ -296,7 +349,7 @@ class _Attend(torch.autograd.Function):
         for one_q, one_k, one_v, one_bias, one_hidden, one_out in zip(
             q, k, v, all_bias, all_hidden, out, strict=True
         ):
-            for rows, keys in blocks:
+            for (rows, keys), edges in zip(blocks, all_edges, strict=True):
                 block_bias = None if one_bias is None else one_bias[..., rows, keys]
                 block_hidden = one_hidden
                 if one_hidden is not None:
@@ -304,7 +357,7 @@ class _Attend(torch.autograd.Function):
                     all_rows = slice(None) if one_hidden.shape[-2] == 1 else rows
                     block_hidden = one_hidden[..., all_rows, keys]
                 weights = _weights(
-                    one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale
+                    one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale, edges
                 )  # [H, t, s]
                 undropped = weights
                 if n_dropped:
@@ -315,6 +368,7 @@ class _Attend(torch.autograd.Function):
                     saved.append(weights)
         ctx.save_for_backward(q, k, v, *saved)
         ctx.is_causal = is_causal
+        ctx.reach = reach
         ctx.scale = scale
         ctx.is_dropped = n_dropped > 0
         ctx.keep_scale = 2**15 / (2**15 - n_dropped)
@@ -334,18 +388,20 @@ class _Attend(torch.autograd.Function):
         # Gradients are views of one tensor if the inputs are.
         whole = whole_of(q, k, v)
         grads: tuple[Tensor, ...]
+        # The first block has the last query rows, which see all keys unless they reach fewer.
+        fresh = torch.empty_like if ctx.reach is None else torch.zeros_like
         if whole is None:
-            grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+            grads = fresh(q), fresh(k), fresh(v)
         else:
-            grads = torch.empty_like(whole).permute(2, 0, 3, 1, 4).unbind()
+            grads = fresh(whole).permute(2, 0, 3, 1, 4).unbind()
         grad_bias = None
         if ctx.bias_like is not None:
             shape, dtype = ctx.bias_like
             # Keys outside all blocks are never written.
-            make = torch.zeros if ctx.is_causal else torch.empty
+            make = torch.zeros if ctx.is_causal or ctx.reach is not None else torch.empty
             grad_bias = make(shape, dtype=dtype)
         all_grad_bias = _bias_by_sequence(grad_bias, n_sequences)
-        blocks = list(_blocks(q, k, ctx.is_causal))
+        blocks = list(_blocks(q, k, ctx.is_causal, ctx.reach))
         weights = iter(saved)
         for turn, (one_grad_bias, *tensors) in enumerate(
             zip(all_grad_bias, q, k, v, grad, *grads, strict=True)
@@ -354,13 +410,19 @@ class _Attend(torch.autograd.Function):
             adds = turn > 0 and one_grad_bias is grad_bias
             for rows, keys in blocks:
                 grad_scores = _back_through_block(
-                    tensors, rows, keys, next(weights), scale=ctx.scale, is_dropped=ctx.is_dropped
+                    tensors,
+                    rows,
+                    keys,
+                    next(weights),
+                    scale=ctx.scale,
+                    is_dropped=ctx.is_dropped,
+                    adds=ctx.reach is not None or (rows, keys) != blocks[0],
                 )
                 if one_grad_bias is not None:
                     _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
                 # Freed before the next block is allocated.
                 del grad_scores
-        return *grads, grad_bias, None, None, None, None
+        return *grads, grad_bias, None, None, None, None, None
 
 
 def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
@@ -394,6 +456,7 @@ def _back_through_block(
     *,
     scale: float,
     is_dropped: bool,
+    adds: bool,
 ) -> Tensor:
     """Write the gradient of a block's queries; write or add the gradients of keys and values.
 
@@ -412,8 +475,6 @@ def _back_through_block(
     if is_dropped:
         undropped = weights.clamp_min(0)
         torch.ops.aten.threshold_backward(grad_scores, weights, 0, grad_input=grad_scores)
-    # The first block has the last query rows, which see all keys.
-    adds = rows.stop < grad_q.shape[1]
     _put_product(grad_v[:, keys], undropped.transpose(1, 2), grad, adds=adds)
     if is_dropped:
         weights = torch.abs(weights, out=undropped)
@@ -441,7 +502,12 @@ def _put_product(
 
 
 def _weights(
-    q: Tensor, k: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    bias: Tensor | None,
+    hidden: Tensor | None,
+    scale: float,
+    edges: Sequence[tuple[slice, Tensor]],
 ) -> Tensor:
     """Compute the attention weights of a block."""
     scores = q.new_empty(q.shape[0], q.shape[1], k.shape[1])
@@ -452,6 +518,8 @@ def _weights(
         n_heads = bias.shape[1]
         by_head = scores.view(-1, n_heads, *scores.shape[1:])  # [1 or B, H, t, s]
         by_head.add_(bias)
+    for columns, hidden_there in edges:
+        scores[..., columns].add_(hidden_there)
     return torch.softmax(scores, -1, out=scores)
 
 
@@ -476,13 +544,15 @@ def attend_blockwise(
     scale: float,
     p_dropout: float,
     bias: Tensor | None = None,
+    reach: int | None = None,
 ) -> Tensor:
     """Average values by ``softmax(scale * q k + bias)`` of ``[B, H, T, K]`` queries.
 
     Keys and values are ``[B, H, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
 
-    With ``is_causal`` the last query sees every key, and each earlier query one key less, with
-    which ``mask`` ``[B, 1, T, S]`` must agree; a mask of a single row applies to all queries.
+    With ``is_causal`` the last query sees every key, and each earlier query one key less; with
+    ``reach`` no query sees a key farther away, and no such scores are computed. With both ``mask``
+    ``[B, 1, T, S]`` must agree; a mask of a single row applies to all queries.
     Attention weights are dropped with probability ``p_dropout``, rounded to a multiple of 2**-15.
 
     Differentiable once, with respect to queries, keys, values and bias.
@@ -494,7 +564,7 @@ def attend_blockwise(
     if mask is not None:
         hidden = torch.zeros(mask.shape, dtype=q.dtype)  # [B, 1, T or 1, S]
         hidden.masked_fill_(~mask, float("-inf"))
-    elif is_causal:
+    elif is_causal and reach is None:
         hidden = _triangle(n_queries, n_keys, q.dtype)  # [T, S]
     # If a sequence has enough scores for all threads, sequences are computed in turn, so that
     # scores stay in the CPU cache; in bfloat16 products of strided rows would be copied first.
@@ -508,7 +578,7 @@ def attend_blockwise(
             by_head = hidden.expand(-1, n_heads, -1, -1)
             hidden = by_head.flatten(0, 1)[None]  # [1, B H, T or 1, S]
     mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-        q, k, v, bias, hidden, is_causal, scale, p_dropout
+        q, k, v, bias, hidden, is_causal, scale, p_dropout, reach
     )
     return mixed if is_by_sequence else mixed.view(shape)
 
