@@ -361,6 +361,12 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBo
                 notes.append(f"window of {count(model.attention_window, 'token')}{layers}")
         if model.attention_scale == "none":
             notes.append("scores not scaled")
+        elif model.attention_scale != "sqrt":
+            notes.append(f"scores divided by {model.attention_scale:g}")
+        if model.score_cap != "none":
+            notes.append(f"scores capped at {model.score_cap:g}")
+        if model.sinks:
+            notes.append("a sink in each head's softmax")
     elif entry.ffn is not None:
         role = "ffn"
         name = entry.ffn.activation
@@ -422,12 +428,16 @@ def _vocabulary_head(model: ResolvedModel, vocabulary: str) -> list[FigureBox]:
         parts.append(FigureBox("head", title, tuple(notes)))
     tied = "the embedding matrix (tied)" if model.tie_embeddings else "not tied"
     notes = [f"{model.d_embed:,} × {vocabulary}", tied]
-    if model.output_scale == "sqrt":
-        notes.append(f"input divided by √{model.d_model}")
+    if model.output_scale != "none":
+        is_root = model.output_scale == "sqrt"
+        divisor = f"√{model.d_model}" if is_root else f"{model.output_scale:g}"
+        notes.append(f"input divided by {divisor}")
     if model.head_bias:
         notes.append("with a bias")
     if model.softmax == "all":
         notes.append(f"and {model.max_len:,} positions")
+    if model.logit_cap != "none":
+        notes.append(f"logits capped at {model.logit_cap:g}")
     parts.append(FigureBox("head", "Output matrix, softmax", tuple(notes)))
     return parts
 

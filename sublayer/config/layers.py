@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sublayer.config.data import TRAINED_TOKENIZERS
-from sublayer.config.messages import choice_error, field_problem
+from sublayer.config.messages import BOUNDS, choice_error, field_problem
 from sublayer.config.recipe import (
     RENAMED,
     TABLES,
@@ -201,7 +201,10 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
     try:
         return Recipe.model_validate(tables)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
+        first, *others = error.errors(include_url=False)
+    # A number beyond the bounds of a field that also takes names has an error of each.
+    bounded = (each for each in others if not BOUNDS.keys().isdisjoint(each.get("ctx", ())))
+    detail = next((each for each in bounded if each["loc"][:-1] == first["loc"][:-1]), first)
     # The location has the kind of a union between table and field.
     table, *rest = map(str, detail["loc"])
     kind = rest.pop(0) if table in TABLES and is_union(table) else ""

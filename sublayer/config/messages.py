@@ -120,6 +120,8 @@ def field_problem(detail: Mapping[str, Any], key: str, annotation: Any, value: A
         if short in _LENGTHS and short in context:
             return f"{key} = {show(value)} must have {words} {count(context[short], 'value')}"
         if short in context:
+            names = ", ".join(map(str, choices_of(annotation)))
+            words = f"{names} or {words}" if names else words
             return f"{key} = {show(value)} must be {words} {show_limit(context[short])}"
     if detail["type"] == "finite_number":
         return f"{key} = {show(value)} must be finite"

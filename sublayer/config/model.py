@@ -315,6 +315,18 @@ def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
+def factor_of(divisor: float | str, width: int) -> float:
+    """Return the factor of a scale by its divisor: a number, none, or sqrt, a width's root."""
+    if isinstance(divisor, str):
+        return 1.0 if divisor == "none" else float(width**-0.5)
+    return 1.0 / divisor
+
+
+def cap_of(setting: float | str) -> float | None:
+    """Return a soft cap; None for none."""
+    return None if isinstance(setting, str) else setting
+
+
 if TYPE_CHECKING:
     FfnName = str
     PositionName = str
@@ -503,10 +515,24 @@ class ModelConfig(Table):
     """Weight tying: the embedding matrix is also the output matrix."""
     embedding_scale: Literal["none", "sqrt"] = "none"
     """Factor of token embeddings: none, or the square root of their width."""
-    output_scale: Literal["none", "sqrt"] = "none"
-    """Divisor of the output matrix's input: none, or the square root of d_model (T5 v1.0)."""
-    attention_scale: Literal["sqrt", "none"] = field("sqrt", when=("blocks", "attention"))
-    """Divisor of attention scores: the square root of d_head, or none."""
+    output_scale: Literal["none", "sqrt"] | Scale[float] = "none"
+    """Divisor of the output matrix's input, and so of logits without bias: none, the square root
+    of d_model (T5 v1.0), or a number (Granite; Cohere: 1 / logit_scale)."""
+    logit_cap: Literal["none"] | Scale[float] = field(
+        "none", needs={"head": ("linear", "transform")}
+    )
+    """Soft cap c of logits, c tanh(x / c): none, or a number (Gemma 2: 30)."""
+    attention_scale: Literal["none", "sqrt"] | Scale[float] = field(
+        "sqrt", when=("blocks", "attention")
+    )
+    """Divisor of attention scores: the square root of d_head, none, or a number (Granite: 1 /
+    attention_multiplier)."""
+    score_cap: Literal["none"] | Scale[float] = field("none", when=("blocks", "attention"))
+    """Soft cap c of attention scores, c tanh(x / c), before biases of positions: none, or a number
+    (Gemma 2: 50)."""
+    sinks: bool = field(False, when=("blocks", "attention"))
+    """A learned logit of each head in the softmax of its attention scores, without a value
+    (GPT-OSS)."""
     bias: bool = True
     """Biases of the linear maps of blocks, or of an LSTM's gates, and of the factorised
     embedding."""

@@ -107,6 +107,7 @@ def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -
             head_activation="ffn",
             head_bias=False,
             output_scale="none",
+            logit_cap="none",
         )
     if task.kind == "span":
         joint = "joint" if task.has_unanswerable else "independent"

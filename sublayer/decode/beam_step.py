@@ -440,7 +440,7 @@ class BeamStepper:
         heads = attention.heads
         n_heads = sum(heads)
         d_head = attention.d_head
-        scale = attention.scale
+        scale, cap, sinks = attention.scale, attention.score_cap, attention.sinks
 
         form_numbers = self._model.form_numbers
 
@@ -453,7 +453,9 @@ class BeamStepper:
                 q = _rotated(q, form.rotations.queries)
                 k = _rotated(k, form.rotations.keys)
             keys, values = step.cache.append(index, k, v, form.window)  # [N, H, L beam, K] each
-            mixed = attend(q, keys, values, form.keys, form.bias, scale=scale)  # [N, H, beam, K]
+            mixed = attend(
+                q, keys, values, form.keys, form.bias, scale=scale, cap=cap, sinks=sinks
+            )  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], -1)
             return output(by_row)
 
@@ -464,7 +466,7 @@ class BeamStepper:
         output = linear(attention.output, self._n_rows)
         n_heads = attention.n_heads
         d_head = attention.d_head
-        scale = attention.scale
+        scale, cap, sinks = attention.scale, attention.score_cap, attention.sinks
 
         def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
             cross = step.cache.cross[index]
@@ -475,7 +477,9 @@ class BeamStepper:
                 values = values[:, :, : step.memory_width]
             by_slot = query(x).view(step.cache.n_slots, -1, n_heads, d_head)
             q = by_slot.transpose(1, 2)  # [N, H, beam, K]
-            mixed = attend(q, keys, values, step.memory, scale=scale)  # [N, H, beam, K]
+            mixed = attend(
+                q, keys, values, step.memory, scale=scale, cap=cap, sinks=sinks
+            )  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)
             return output(by_row)
 

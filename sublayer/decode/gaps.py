@@ -328,13 +328,14 @@ def _completions(
     )
     # Another pass for the probabilities of tokens, since the search keeps none.
     memory = model.encode(torch.tensor([[*prompt.source, end_id]], device=device))
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     completions = []
     for hypothesis in chain(*(hypotheses for _, hypotheses in sorted(results, key=itemgetter(0)))):
         written = hypothesis.ids.tolist()
         target = torch.tensor([[first_id, *written]], device=device)
         final = model.hidden(target[:, :-1], Layout.causal(target[:, :-1]), memory=memory).final
-        nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, target[0, 1:]).each
+        embedded = model.to_embedding(final)[0]
+        nats = nats_of_targets(embedded, matrix, bias, target[0, 1:], cap=cap).each
         log_p = (-nats.double()).tolist()
         spans = prompt.fills(written)
         fills = [[] if span is None else written[span] for span in spans]

@@ -28,6 +28,7 @@ from sublayer.model.blocks import (
 from sublayer.model.cache import Cache, KeyValues
 from sublayer.model.context import Layout, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
+from sublayer.model.kernels.elementwise import soft_cap
 from sublayer.model.layers import Linear, StackedLinear
 from sublayer.model.positions import Positions
 from sublayer.model.transformer import Decoder, Transformer
@@ -210,7 +211,7 @@ def unrolled_head(model: Transformer, n_rows: int) -> PackedLinear:
     project = None if head.projection is None else linear(head.projection, n_rows)
 
     def logits(x: Tensor) -> Tensor:
-        scores = output(head.finish(x if project is None else project(x)))
+        scores = soft_cap(output(head.finish(x if project is None else project(x))), head.cap)
         return scores[None] if scores.dim() == 1 else scores
 
     return logits
@@ -368,7 +369,7 @@ class Stepper:
         heads = attention.heads
         n_heads = sum(heads)
         d_head = attention.d_head
-        scale = attention.scale
+        scale, cap, sinks = attention.scale, attention.score_cap, attention.sinks
 
         def step(
             x: Tensor,
@@ -385,7 +386,9 @@ class Stepper:
             keys, values = key_values.append_folded(k, v)  # [B G, S, K] each
             # Scaled here: the product is contiguous, so that folding rows and heads copies nothing.
             queries = (q.to(key_values.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]
-            mixed = attend(queries, keys, values, _ALL, bias, scale=1.0)  # [B H, 1, K]
+            mixed = attend(
+                queries, keys, values, _ALL, bias, scale=1.0, cap=cap, sinks=sinks
+            )  # [B H, 1, K]
             by_row = mixed.to(x.dtype).view(*x.shape[:-1], -1)  # [B, H K]
             return output(by_row)
 

@@ -397,8 +397,9 @@ def _forward_work(step: Workload) -> int:
     n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
     is_causal = estimate.is_causal(stack)
     scores = estimate.scores_per_key(step, n_queries, n_keys, is_causal=is_causal)
-    # The scores become the saved weights; those after dropout are half of the backward pass's.
-    per_token = step.narrow * scores // 2 if step.config.dropout_attention else 0
+    # The scores become the saved weights; those after dropout are one array of the backward pass's.
+    n_arrays = 3 if step.config.score_cap != "none" else 2
+    per_token = step.narrow * scores // n_arrays if step.config.dropout_attention else 0
     return bias + step.n_tokens(stack) * per_token - unsaved
 
 
@@ -478,6 +479,8 @@ def step_sizes(
     n_logits = width * min(n_predicted(step), n_rows_of_chunk)
     matrix = step.narrow * width * config.d_embed
     loss_work = FLOAT32_BYTES * n_logits + matrix  # softmax in place
+    if config.logit_cap != "none":
+        loss_work += FLOAT32_BYTES * n_logits  # slopes of the cap
     # The matrix of the product, if not the embedding matrix; the lookup matrix.
     loss_work += FLOAT32_BYTES * n_dropped_in_matrix(config)
     if config.softmax == "all":

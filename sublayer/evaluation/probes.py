@@ -258,9 +258,9 @@ def _nats(
     with_tops: bool,
 ) -> Nats:
     """Compute the nats of the scored tokens, row by row."""
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     embedded = model.to_embedding(states[is_scored])
-    nats = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
+    nats = nats_of_targets(embedded, matrix, bias, targets[is_scored], cap=cap).each.double()
     if with_tops:
         scored = states[is_scored]
         parts = [scored[low : low + _ROWS] for low in range(0, len(scored), _ROWS)]
@@ -301,7 +301,7 @@ def target_nats(
         by_lengths.setdefault((len(query.prompt), len(query.text)), []).append(number)
     by_number: dict[int, NDArray[np.float64]] = {}
     device = model.embedding.weight.device
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     with evaluating(model), torch.inference_mode():
         for (n_read, n_written), numbers in by_lengths.items():
             if not n_written:
@@ -318,7 +318,7 @@ def target_nats(
                 memory = model.encode(source)
                 final = model.hidden(inputs, Layout.causal(inputs), memory=memory).final
                 embedded = model.to_embedding(final[:, 1:]).flatten(0, 1)
-                nats = nats_of_targets(embedded, matrix, bias, target[:, 2:].flatten())
+                nats = nats_of_targets(embedded, matrix, bias, target[:, 2:].flatten(), cap=cap)
                 rows = nats.each.double().view(len(batch), -1).cpu().numpy()
                 by_number |= dict(zip(batch, rows, strict=True))
                 progress(len(by_number), len(queries))

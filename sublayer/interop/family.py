@@ -137,6 +137,7 @@ NO_OTHER_HEAD: Fields = {
     "head_activation": "ffn",
     "head_bias": False,
     "output_scale": "none",
+    "logit_cap": "none",
     "sentence_classes": 0,
 }
 """Fields of a model that has only the head of its task."""

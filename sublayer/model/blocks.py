@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.model import Entry, Ffn, Role, parallel_entries
+from sublayer.config.model import Entry, Ffn, Role, cap_of, factor_of, parallel_entries
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import StackShape, n_norms, slot
 from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
@@ -33,9 +33,11 @@ _A = TypeVar("_A", bound="_Attention")
 class _Attention(nn.Module):
     """Linear maps of an attention: to queries, keys and values, and of its output.
 
-    Maps of equal shape are stacked. ``p_weights`` is the dropout probability of attention weights;
-    scores are divided by the root of ``d_head`` if ``is_scaled``.
+    Maps of equal shape are stacked. ``p_weights`` is the dropout probability of attention weights.
+    Scores are multiplied by ``scale``; ``score_cap`` and ``sinks`` are as in ``attend``.
     """
+
+    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias"}
 
     def __init__(
         self,
@@ -44,7 +46,9 @@ class _Attention(nn.Module):
         d_head: int,
         *,
         bias: bool,
-        is_scaled: bool,
+        scale: float,
+        score_cap: float | None,
+        has_sinks: bool,
         p_weights: float,
     ) -> None:
         super().__init__()
@@ -54,7 +58,9 @@ class _Attention(nn.Module):
         self.heads = (n_heads, n_heads, n_heads)
         """Numbers of heads of queries, keys and values, in the order of their maps."""
         self.d_head = d_head
-        self.scale = d_head**-0.5 if is_scaled else 1.0
+        self.scale = scale
+        self.score_cap = score_cap
+        self.sinks = nn.Parameter(torch.empty(n_heads)) if has_sinks else None
         self.p_weights = p_weights
 
     @classmethod
@@ -65,15 +71,26 @@ class _Attention(nn.Module):
             config.n_heads,
             config.d_head,
             bias=config.bias,
-            is_scaled=config.attention_scale == "sqrt",
+            scale=factor_of(config.attention_scale, config.d_head),
+            score_cap=cap_of(config.score_cap),
+            has_sinks=config.sinks,
             p_weights=config.dropout_attention,
         )
 
     def _mix(
         self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, bias: Tensor | None = None
     ) -> Float[Tensor, "B H Q K"]:
-        p_dropout = self.p_weights if self.training else 0.0
-        return attend(q, k, v, keys, bias, scale=self.scale, p_dropout=p_dropout)
+        return attend(
+            q,
+            k,
+            v,
+            keys,
+            bias,
+            scale=self.scale,
+            p_dropout=self.p_weights if self.training else 0.0,
+            cap=self.score_cap,
+            sinks=self.sinks,
+        )
 
     @property
     def stored_maps(self) -> dict[nn.Module, int]:

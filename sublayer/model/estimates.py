@@ -193,6 +193,15 @@ class AttentionEstimate(SublayerEstimate):
         self.inputs = (self.width, self.key_width, self.key_width)
         self.n_backward = sum(self.inputs) * config.d_model
 
+    def n_parameters(self) -> int:
+        """Count the parameters of one set of weights: maps, and a sink of each head."""
+        return super().n_parameters() + (self.config.n_heads if self.config.sinks else 0)
+
+    @property
+    def has_plain_scores(self) -> bool:
+        """Check whether no fused kernel has its scores, which then a GPU holds, too."""
+        return self.config.score_cap != "none" or self.config.sinks
+
     @property
     def is_cross(self) -> bool:
         """Return whether it is a cross-attention."""
@@ -237,7 +246,8 @@ class AttentionEstimate(SublayerEstimate):
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
         numbers = 2 * self.key_width * length
         numbers += (2 * self.width + self.config.d_model) * n_queries
-        n_seen, is_fused = n_queries * length, step.device != "cpu"
+        n_seen = n_queries * length
+        is_fused = step.device != "cpu" and not self.has_plain_scores
         weights = self.saved_weights(few, stack, n_seen, is_fused=is_fused)
         return step.narrow * step.sequences * numbers + weights
 
@@ -248,6 +258,8 @@ class AttentionEstimate(SublayerEstimate):
     def n_seen(self, step: Workload, stack: StackShape) -> int:
         """Count an example's query-key pairs with saved weights."""
         length = stack_length(stack, step.lengths)
+        if step.device != "cpu":
+            return length * self.n_keys(step, stack)
         n_rows = BLOCK_ROWS[self.is_causal(stack), step.precision == "float32"]
         if self.is_local(stack, length):
             reach, n_seen = self.reach(stack, length), 0
@@ -285,7 +297,9 @@ class AttentionEstimate(SublayerEstimate):
     ) -> int:
         """Sum the bytes of an example's ``n_seen`` attention weights, or of their statistics.
 
-        Fused kernels save only the log partition function of each query.
+        Fused kernels save only the log partition function of each query. Without them, a GPU saves
+        the softmax in float32, and in the dtype of products its cast and the tanh of capped scores,
+        and with dropout the dropped weights and their mask.
         """
         n_heads = self.config.n_heads
         n_tokens = step.n_tokens(stack)
@@ -293,7 +307,13 @@ class AttentionEstimate(SublayerEstimate):
             return n_tokens * FLOAT32_BYTES * n_heads
         length = stack_length(stack, step.lengths)
         n_per_token = n_heads * n_seen // length
-        return n_tokens * step.narrow * n_per_token
+        if step.device == "cpu":
+            return n_tokens * step.narrow * n_per_token
+        n_casts = (step.precision != "float32") + (self.config.score_cap != "none")
+        n_bytes = FLOAT32_BYTES + step.narrow * n_casts
+        if self.config.dropout_attention:
+            n_bytes += FLOAT32_BYTES + 1
+        return n_tokens * n_bytes * n_per_token
 
     def saved_per_layer(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of the cosines and sines of rotations; in float32 all layers share them."""
@@ -325,6 +345,8 @@ class AttentionEstimate(SublayerEstimate):
         On a CPU it never does for a memory, which may be masked.
         """
         config = self.config
+        if self.has_plain_scores:
+            return False
         is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
         is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
         is_biased = POSITIONS[config.positions].in_attention == "bias" and self.form.has_positions
@@ -342,9 +364,11 @@ class AttentionEstimate(SublayerEstimate):
         """
         config = step.config
         if step.device != "cpu":
-            return 0
-        # Gradients of scores; with dropout also the weights after it.
-        n_arrays = 2 if config.dropout_attention else 1
+            # Gradients of weights and scores, both in float32 behind the softmax.
+            n_arrays = 2 * FLOAT32_BYTES // step.narrow if self.has_plain_scores else 0
+            return n_arrays * config.n_heads * n_queries
+        # Gradients of scores; with dropout also the weights after it, with a cap also its slopes.
+        n_arrays = 1 + bool(config.dropout_attention) + (config.score_cap != "none")
         is_wide = step.precision == "float32"
         n_rows = min(BLOCK_ROWS[is_causal, is_wide], n_queries)
         scores = n_arrays * config.n_heads * n_rows

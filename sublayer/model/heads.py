@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.model import Role
+from sublayer.config.model import Role, cap_of, factor_of
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import has_head_projection, head_activation
-from sublayer.model.kernels.elementwise import dropout
+from sublayer.model.kernels.elementwise import dropout, soft_cap
 from sublayer.model.kernels.products import linear
 from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
 
@@ -99,8 +99,9 @@ class VocabularyHead(nn.Module):
 
     A factorized model first maps to ``d_embed``; a transform head has a linear map to that width,
     an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head has no
-    output matrix, but uses the embedding matrix. ``output_scale`` (Raffel et al. 2020, 1910.10683,
-    as released) divides the output matrix's input by the root of ``d_model``.
+    output matrix, but uses the embedding matrix. ``output_scale`` divides the output matrix's input
+    by a number, or the root of ``d_model`` (Raffel et al. 2020, 1910.10683, as released).
+    ``logit_cap`` bounds the logits, biases included (``soft_cap``).
 
     With ``softmax = "all"`` logits of positions follow those of tokens (Radford et al. 2018, as
     released): the table of a call contains their rows, which have no bias.
@@ -128,7 +129,8 @@ class VocabularyHead(nn.Module):
         if not config.tie_embeddings:
             self.weight = nn.Parameter(torch.empty(vocab_size, d_embed))
         self.bias = nn.Parameter(torch.empty(vocab_size)) if config.head_bias else None
-        self.scale = config.d_model**-0.5 if config.output_scale == "sqrt" else 1.0
+        self.scale = factor_of(config.output_scale, config.d_model)
+        self.cap = cap_of(config.logit_cap)
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
         """Map hidden states to the output matrix's input; without a map, D equals E."""
@@ -166,7 +168,7 @@ class VocabularyHead(nn.Module):
     ) -> Float[Tensor, "*rows V"]:
         """Compute logits; ``table`` is the embedding matrix, which an untied head ignores."""
         matrix, bias = self.output(table)
-        return linear(self.to_embedding(hidden), matrix, bias)
+        return soft_cap(linear(self.to_embedding(hidden), matrix, bias), self.cap)
 
 
 class Pooler(nn.Module):

@@ -103,7 +103,7 @@ def initial_values(
     """Generate the initial values of all parameters, unsharded, on the CPU, one at a time.
 
     Matrices and tables are drawn by ``config.init``. Gains and slopes of swish are 1, slopes of
-    dynamic tanhs 0.5, biases and offsets 0.
+    dynamic tanhs 0.5, biases, offsets and sinks 0.
 
     Draws depend only on (seed, full name), not on other modules or their order. ``prefix`` is
     prepended to names; a shared parameter has its alphabetically first name.
@@ -167,8 +167,9 @@ class _Scheme:
         self, value: Tensor, module: nn.Module, attribute: str, generator: torch.Generator
     ) -> None:
         """Fill ``value``, which has the shape of a module's parameter, with its initial value."""
-        if isinstance(module, LayerNorm | RMSNorm | DynamicTanh | Swish):
-            value.fill_({"bias": 0.0, "slope": 0.5}.get(attribute, 1.0))
+        vectors = LayerNorm | RMSNorm | DynamicTanh | Swish | Attention | CrossAttention
+        if isinstance(module, vectors):
+            value.fill_({"bias": 0.0, "sinks": 0.0, "slope": 0.5}.get(attribute, 1.0))
             return
         has_gates, is_table = isinstance(module, GateMaps), isinstance(module, _TABLES)
         assert has_gates or is_table or isinstance(module, Linear | StackedLinear), (
@@ -213,8 +214,8 @@ class _Scheme:
           TensorFlow's default (Glorot), since the code sets none. Departure of transformers' class:
           N(0, 1 / d_model).
 
-        Choices of ours for parameters that T5 lacks: queries of scores that are divided by the root
-        of d_head N(0, 1 / d_model); tables of learned positions and of segments like the embedding
+        Choices of ours for parameters that T5 lacks: queries of scores that are divided
+        N(0, 1 / d_model); tables of learned positions and of segments like the embedding
         matrix, to which they are added; all other maps like those of a feed-forward network.
         """
         std = float(weight.shape[-1] ** -0.5)

@@ -468,13 +468,14 @@ class Transformer(Body):
 
     def output_projection(
         self, matrix: Matrix | None = None
-    ) -> tuple[Float[Tensor, "C E"], Float[Tensor, " C"] | None]:
-        """Return the output matrix and its bias, for losses in chunks.
+    ) -> tuple[Float[Tensor, "C E"], Float[Tensor, " C"] | None, float | None]:
+        """Return the output matrix, its bias and the cap of logits, for losses in chunks.
 
         They act on the output of ``to_embedding``. A tied matrix is the embedding matrix of the
         pass that computed the states (``Hidden.matrix``).
         """
-        return self.vocabulary_head.output(self.output_table(matrix))
+        head = self.vocabulary_head
+        return *head.output(self.output_table(matrix)), head.cap
 
 
 class Decoder(Transformer):

@@ -119,10 +119,10 @@ class Objective(nn.Module, ABC):
         With smoothing or z-loss the trained term is ``trained``; the reported one has no weight.
         ``of_pass``: the pass's embedding matrix, with its dropout.
         """
-        matrix, bias = self.model.output_projection(of_pass)
+        matrix, bias, cap = self.model.output_projection(of_pass)
         if smoothing is None:
-            return {self.reported: linear_cross_entropy(embedded, matrix, bias, labels)}
-        trained, nats = smoothed_cross_entropy(embedded, matrix, bias, labels, smoothing)
+            return {self.reported: linear_cross_entropy(embedded, matrix, bias, labels, cap=cap)}
+        trained, nats = smoothed_cross_entropy(embedded, matrix, bias, labels, smoothing, cap=cap)
         return {"trained": trained, self.reported: nats}
 
     def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
@@ -228,9 +228,9 @@ class TargetNats(NamedTuple):
 def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:
     """Compute the nats of each row's target, its end included, and count its tokens."""
     assert batch.targets is not None, "targets are predicted"
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     embedded = model.to_embedding(target_hidden(model, batch).final).flatten(0, 1)
-    by_token = nats_of_targets(embedded, matrix, bias, batch.targets.flatten()).each
+    by_token = nats_of_targets(embedded, matrix, bias, batch.targets.flatten(), cap=cap).each
     nats = by_token.view(len(batch), -1).sum(1, dtype=torch.float64)
     return TargetNats(nats.cpu().numpy(), (batch.targets >= 0).sum(1).cpu().numpy())
 

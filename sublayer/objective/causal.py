@@ -510,10 +510,10 @@ def _score_batch(
     targets = np.where(is_scored, rows, -1)[:, 1 + n_unscored :]
     layout = Layout.causal(tokens, document_ids=document_ids)
     hidden = model.hidden(tokens, layout).final[:, n_unscored:]
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     embedded = model.to_embedding(hidden).flatten(0, 1)
     labels = torch.from_numpy(targets.reshape(-1)).to(device)
-    nats = nats_of_targets(embedded, matrix, bias, labels)
+    nats = nats_of_targets(embedded, matrix, bias, labels, cap=cap)
     by_window = nats.each.view(len(batch), -1)
     window_nats = by_window.sum(1, dtype=torch.float64)
     return float(nats.total), window_nats.cpu().numpy()

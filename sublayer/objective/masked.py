@@ -448,10 +448,10 @@ def score_masked(
     ) -> tuple[float, list[int], dict[str, Numbers]]:
         masked, _, _ = states_at(encoder, batch)
         hidden = encoder.to_embedding(masked)
-        matrix, bias = encoder.output_projection()
+        matrix, bias, cap = encoder.output_projection()
         targets = batch.predicted_ids
-        nats = nats_of_targets(hidden, matrix, bias, targets)
-        # Logits have the size of the vocabulary: a few tokens at a time.
+        nats = nats_of_targets(hidden, matrix, bias, targets, cap=cap)
+        # Logits have the size of the vocabulary: a few tokens at a time. A cap leaves their order.
         parts = [product(part, matrix, bias).argmax(-1) for part in torch.split(hidden, _CHUNK)]
         is_correct = (torch.cat(parts) == targets).cpu().numpy()
         # Summed per example: items are examples, not tokens.

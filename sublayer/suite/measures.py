@@ -276,9 +276,9 @@ class Speed(Measure):
                 final = model.hidden(target, Layout.causal(target), memory=memory).final
             else:
                 final = model.hidden(source, Layout.causal(source)).final
-            matrix, bias = model.output_projection()
+            matrix, bias, cap = model.output_projection()
             embedded = model.to_embedding(final).flatten(0, 1)
-            return nats_of_targets(embedded, matrix, bias, target.flatten()).total
+            return nats_of_targets(embedded, matrix, bias, target.flatten(), cap=cap).total
 
         n_tokens = source.numel() * (2 if is_pair else 1)
         speeds: list[float] = []

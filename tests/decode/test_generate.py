@@ -26,6 +26,7 @@ from tests.gpu.kinds import NothingWaits
 
 VOCAB_SIZE, CONTEXT = 13, 10
 ROTARY = {"positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False}
+CAPPED = {"score_cap": 1.5, "sinks": True, "logit_cap": 2.0, "attention_scale": 0.7}
 PER_LAYER = {"positions": "learned-per-layer", "tie_embeddings": False, "final_norm": "plain"}
 SHARED = {"positions": "sinusoidal", "norm_order": "post", "share": "all", "block": "macaron"}
 RELATIVE = {"positions": "relative", "relative_buckets": 4, "relative_distance": 5}
@@ -38,6 +39,7 @@ MODELS = [
     {"positions": "rotary", "norm_order": "post", "share": "all", "d_embed": 6},
     {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True},
     {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
+    CAPPED,
 ]  # fmt: skip
 RULES = [("fairseq", 1.0), ("gnmt", 0.6), ("fairseq", 0.0)]
 SOURCE = [5, 6, 3]
@@ -185,7 +187,7 @@ def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, 
 # Longer than the bias of relative positions that a step looks up at first.
 @pytest.mark.parametrize("fields", [
     PER_LAYER, ALIBI, RELATIVE, {**ALIBI, **LOCAL, "position_pattern": "PN"},
-    {**RELATIVE, "attention_window": 66}, {**ROTARY, **LOCAL, "rotary_local_base": 50.0},
+    {**RELATIVE, "attention_window": 66}, {**ROTARY, **LOCAL, **CAPPED, "rotary_local_base": 50.0},
 ], ids=str)  # fmt: skip
 def test_step_logits_fixed_or_not_are_those_of_a_forward_pass(fields):
     model, tokens = make_model(70, **fields), draw_tokens(3, 70)
@@ -451,7 +453,7 @@ def test_greedy_filling_is_the_most_probable_token_each_time():
 def constant_model(shares):
     """A model that predicts the same shares of tokens whatever it reads."""
     model = make_filler(head_bias=True)
-    matrix, bias = model.output_projection()
+    matrix, bias, _ = model.output_projection()
     matrix.zero_()
     bias.fill_(-200.0)
     for id_, share in shares.items():

@@ -35,6 +35,7 @@ MODELS = [
     {"norm": "dyt", "norm_order": "around", "embedding_norm": "affine", "head": "transform"},
     {"norm_bias": False, "embedding_norm": "plain"},
     {"attention_window": 10, "window_pattern": "LLG", "positions": "rotary"},
+    {"score_cap": 5.0, "sinks": True, "logit_cap": 3.0, "attention_scale": 2.0},
 ]
 ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {**ENCODER, "norm_order": "post", "embedding_norm": "affine", "pooler": "tanh"}
@@ -60,6 +61,7 @@ TRANSLATORS = [
     {**TRANSLATOR, "block": "macaron", "dropout_attention": 0.2, "dropout_ffn": 0.1},
     {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
     {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
+    {**T5, "score_cap": 5.0, "sinks": True, "logit_cap": 3.0, "dropout_attention": 0.2},
 ]  # fmt: skip
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}

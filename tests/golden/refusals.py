@@ -14,7 +14,10 @@ REFUSED = {
             train.steps=8 optimizer.warmup_steps=100; \
             optimizer.schedule=constant optimizer.min_lr=0.1; model.n_heads=7; \
             model.d_model=15 model.n_heads=5 model.positions=rotary; model.rotary_base=500; \
-            model.swish_beta=2; model.block=macarena; "model.block=['ffn*half','attention']"; \
+            model.swish_beta=2; model.score_cap=0; model.logit_cap=0.0; model.logit_cap=tanh; \
+            model.attention_scale=0; model.attention_scale=-1; model.output_scale=0; \
+            model.kind=lstm model.sinks=true; \
+            model.block=macarena; "model.block=['ffn*half','attention']"; \
             "model.block=['ffn*0','attention']"; "model.block=['attention:gelu']"; \
             "model.block=['ffn:gleu']"; "model.block=[]"; "model.block=['cross','ffn']"; \
             "model.block=['attention']" model.d_ff=32; \

@@ -32,8 +32,9 @@ TOLERANCE, DOCUMENTS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}, torch.arange
 MASKS = {"all": Keys(False, None), "causal": Keys(True, None)}
 MASKS |= {"documents": Keys(True, (DOCUMENTS[:, None] == DOCUMENTS).tril()[None, None])}
 MASKS |= {"padding": Keys(False, torch.arange(17)[None, None, None] < 13)}
-ATTENTIONS = [("documents", True, torch.float32), ("causal", False, torch.bfloat16)]
-ATTENTIONS += [("all", True, torch.bfloat16), ("padding", False, torch.float32)]
+ATTENTIONS = [("documents", True, torch.float32, None), ("causal", False, torch.bfloat16, None)]
+ATTENTIONS += [("all", True, torch.bfloat16, None), ("padding", False, torch.float32, None)]
+ATTENTIONS += [("causal", True, torch.float32, 0.5), ("padding", False, torch.bfloat16, 0.5)]
 MODELS = {
     "learned": {}, "rotary": {"positions": "rotary", "norm": "rms", "ffn": "swiglu"},
     "relative": {"positions": "relative"}, "alibi": {"positions": "alibi"},
@@ -70,25 +71,31 @@ def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def softmax_attention(q, k, v, keys, bias, scale):
-    scores = scale * q @ k.mT + (0.0 if bias is None else bias)
+def softmax_attention(q, k, v, keys, bias, scale, cap, sinks):
+    scores = scale * q @ k.mT if cap is None else cap * (scale * q @ k.mT / cap).tanh()
+    scores = scores + (0.0 if bias is None else bias)
     causal = torch.ones(scores.shape[2:], dtype=torch.bool).tril() if keys.is_causal else None
     mask = causal if keys.mask is None else keys.mask
-    return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1) @ v
+    powers = (scores if mask is None else scores.masked_fill(~mask, -math.inf)).exp()
+    beside = 0.0 if sinks is None else sinks[:, None, None].exp()
+    return powers / (powers.sum(-1, keepdim=True) + beside) @ v
 
 
-@pytest.mark.parametrize(("name", "has_bias", "dtype"), rows(ATTENTIONS, 2))
-def test_attention_and_its_gradients_are_those_of_the_formula(name, has_bias, dtype, device):
+@pytest.mark.parametrize(("name", "has_bias", "dtype", "cap"), rows(ATTENTIONS, 3))
+def test_attention_and_its_gradients_are_those_of_the_formula(name, has_bias, dtype, cap, device):
     keys = MASKS[name]
     q, k, v, weight = (draw(3, 2, 17, 8, seed=seed) for seed in range(4))
     bias = draw(1, 2, 17, 17, seed=4) if has_bias else None
-    expected_inputs = [x.double().requires_grad_() for x in (q, k, v)]
+    given = [q, k, v] if cap is None else [q, k, v, torch.tensor([-1.0, 3.0])]
+    expected_inputs = [x.double().requires_grad_() for x in given]
     wide_bias = None if bias is None else bias.double()
-    expected = softmax_attention(*expected_inputs, keys, wide_bias, 0.3)
+    sinks = None if cap is None else expected_inputs[3]
+    expected = softmax_attention(*expected_inputs[:3], keys, wide_bias, 0.3, cap, sinks)
     expected.backward(weight.double())
-    inputs = [x.to(device, dtype).requires_grad_() for x in (q, k, v)]
+    inputs = [x.to(device, dtype).requires_grad_() for x in given]
     there = Keys(keys.is_causal, None if keys.mask is None else keys.mask.to(device))
-    found = attend(*inputs, there, None if bias is None else bias.to(device, dtype), scale=0.3)
+    bias, sinks = None if bias is None else bias.to(device, dtype), (*inputs, None)[3]
+    found = attend(*inputs[:3], there, bias, scale=0.3, cap=cap, sinks=sinks)
     found.backward(weight.to(device, dtype))
     pairs = [(found, expected)]
     pairs += [(x.grad, y.grad) for x, y in zip(inputs, expected_inputs, strict=True)]

@@ -31,15 +31,15 @@ NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order pa
     norm_affine norm_bias final_norm positions sinusoids first_position relative_buckets
     relative_distance share share_groups share_inner d_embed embedding_projection project_embeddings
     embedding_norm segments head softmax head_activation pooler sentence_classes tie_embeddings
-    embedding_scale output_scale attention_scale attention_window window_pattern rotary_local_base
-    position_pattern bias head_bias dropout dropout_attention
+    embedding_scale output_scale logit_cap attention_scale attention_window window_pattern
+    rotary_local_base position_pattern score_cap sinks bias head_bias dropout dropout_attention
     dropout_ffn dropout_embedding dropout_embedding_of dropout_final init zero_padding
     vocab_multiple"""
 HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
 PARALLEL, WITH_CROSS = ("ffn:relu*0.5+attention", "ffn"), ("attention+cross*0.5+ffn",)
 OF_BLOCKS = """block norm norm_order parallel_norm norm_affine norm_bias final_norm positions share
     embedding_norm attention_scale attention_window window_pattern rotary_local_base
-    position_pattern dropout_attention dropout_ffn dropout_final"""
+    position_pattern score_cap sinks dropout_attention dropout_ffn dropout_final"""
 """What an LSTM has not."""
 VOCAB_SIZE, CONTEXT = 13, 12
 RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
@@ -124,9 +124,11 @@ VALUES = {
     # Without logits there is nothing to compare.
     "head": tuple(each for each in choices("head") if each != "none"), "dropout": (0.0, 0.1),
     "dropout_ffn": (None, 0.1), "dropout_final": (0.0, 0.2), "vocab_multiple": (1, 5),
+    "output_scale": ("none", "sqrt", 2.0), "attention_scale": ("sqrt", "none", 3.0),
+    "logit_cap": ("none", 2.0), "score_cap": ("none", 1.5),
 }  # fmt: skip
 VALUES |= dict.fromkeys(("norm_affine", "norm_bias", "tie_embeddings", "bias"), (True, False))
-VALUES |= dict.fromkeys(("head_bias", "zero_padding"), (False, True))
+VALUES |= dict.fromkeys(("head_bias", "sinks", "zero_padding"), (False, True))
 VALUES |= dict.fromkeys(("share_groups", "share_inner"), (1, 2))
 VALUES |= dict.fromkeys(("dropout_attention", "dropout_embedding"), (None, 0.0, 0.2))
 AXES = {name: VALUES.get(name) or choices(name) for name in NAMES.split()}
@@ -308,9 +310,10 @@ def encoder_loss_of(model, tokens):
 
 
 def token_loss_of(model, hidden, targets):
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     embedded = model.to_embedding(hidden).flatten(0, 1)
-    return linear_cross_entropy(embedded, matrix, bias, targets.flatten()) / targets.numel()
+    nats = linear_cross_entropy(embedded, matrix, bias, targets.flatten(), cap=cap)
+    return nats / targets.numel()
 
 
 def check_learning(model, row):

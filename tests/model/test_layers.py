@@ -378,9 +378,12 @@ def attention_inputs(n_biases, n_queries, n_keys):
     return [torch.randn(shape, **rules).requires_grad_() for shape in shapes]
 
 
-def plain_attention(q, k, v, bias, seen):
-    scores = (0.7 * q @ k.transpose(2, 3) + bias).masked_fill(~seen, float("-inf"))
-    return scores.softmax(-1) @ v
+def plain_attention(q, k, v, bias, seen, cap=None, sinks=None):
+    scores = 0.7 * q @ k.transpose(2, 3)
+    scores = scores if cap is None else cap * (scores / cap).tanh()
+    powers = (scores + bias).masked_fill(~seen, float("-inf")).exp()
+    beside = 0.0 if sinks is None else sinks[:, None, None].exp()
+    return powers / (powers.sum(-1, keepdim=True) + beside) @ v
 
 
 def keys_of(kind, n_queries, n_keys, window=None):
@@ -422,6 +425,36 @@ def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys
     check_gradients(own, expected, inputs)
 
 
+SINKS = torch.tensor([-1.0, 0.5, 4.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("cap, has_sinks", [(1.3, False), (None, True), (1.3, True)])
+@pytest.mark.parametrize("kernel, n_biases, n_queries, kind", [
+    ("together", B, 139, "causal, padded"), ("by sequence", 1, 131, "causal"),
+    ("by sequence", 0, 131, "all"), ("plain", 1, 139, "padded"), ("plain", 0, 131, "causal"),
+    ("together", 0, 1, "causal"),
+])  # fmt: skip
+def test_scores_are_capped_and_sinks_take_their_share(
+    monkeypatch, kernel, n_biases, n_queries, kind, cap, has_sinks
+):
+    monkeypatch.setattr(attention, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
+    if kernel == "plain":
+        monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
+    inputs = attention_inputs(n_biases, n_queries, 139)
+    keys, seen = keys_of(kind, n_queries, 139)
+    bias = inputs[3] if n_biases else None
+    sinks = SINKS.clone().requires_grad_() if has_sinks else None
+    own = attend(*inputs[:3], keys, bias, scale=0.7, cap=cap, sinks=sinks)
+    beside = 0.0 if bias is None else bias
+    expected = plain_attention(*inputs[:3], beside, seen, cap, sinks)
+    check_gradients(own, expected, inputs + [sinks] * has_sinks)
+    narrow = (x.bfloat16() for x in inputs[:3])
+    narrow = attend(
+        *narrow, keys, bias, scale=0.7, cap=cap, sinks=None if sinks is None else sinks.float()
+    )
+    close(narrow.double(), expected, 0.05)
+
+
 def test_queries_keys_and_values_of_one_tensor_are_not_copied():
     projected = torch.zeros(B, 4, 3 * H * K)
     q, k, v = attention.split_heads(projected, H)
@@ -430,20 +463,24 @@ def test_queries_keys_and_values_of_one_tensor_are_not_copied():
     assert attention.whole_of(k, q, v) is attention.whole_of(q, k, v.clone()) is None
 
 
+@pytest.mark.parametrize("cap, sinks", [(None, None), (1.3, SINKS)])
 @pytest.mark.parametrize("n, is_padded, p, window", [
     (1, False, 0.0, None), (B, False, 0.4, None), (0, True, 0.4, None), (B, False, 0.4, 2),
 ])  # fmt: skip
-def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p, window):
+def test_attention_gradients_are_finite_differences(
+    monkeypatch, n, is_padded, p, window, cap, sinks
+):
     monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 2))
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     layout = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask)
     keys = layout.within(AttentionForm(window)).keys
 
-    def attended(q, k, v, bias=None):
+    def attended(sinks, q, k, v, bias=None):
         torch.manual_seed(1)
-        return attend(q, k, v, keys, bias, scale=0.7, p_dropout=p)
+        return attend(q, k, v, keys, bias, scale=0.7, p_dropout=p, cap=cap, sinks=sinks)
 
-    assert torch.autograd.gradcheck(attended, attention_inputs(n, 4, 4), fast_mode=True)
+    inputs = None if sinks is None else sinks.clone().requires_grad_(), *attention_inputs(n, 4, 4)
+    assert torch.autograd.gradcheck(attended, inputs, fast_mode=True)
 
 
 def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled():
@@ -470,9 +507,9 @@ def test_a_step_has_its_bias_with_its_gradient():
     hidden = torch.rand(B, 4, 11, generator=torch.Generator().manual_seed(0)) < 0.4
     keys = StepKeys.hiding(hidden, torch.float64)
     # One row of a bias for all queries, as where hypotheses of a slot are equally long.
-    for each in (bias, bias[:, :, :1]):
-        own = attend(q, k, v, keys, each, scale=0.7)
-        expected = plain_attention(q, k, v, each, ~hidden[:, None])
+    for each, cap, sinks in ((bias, None, None), (bias[:, :, :1], None, None), (bias, 1.3, SINKS)):
+        own = attend(q, k, v, keys, each, scale=0.7, cap=cap, sinks=sinks)
+        expected = plain_attention(q, k, v, each, ~hidden[:, None], cap, sinks)
         check_gradients(own, expected, (q, k, v, bias))
 
 
@@ -496,10 +533,17 @@ def loss_inputs(dtype=torch.float64):
     return hidden, matrix, bias, targets
 
 
+def capped(logits, cap):
+    return logits if cap is None else cap * (logits / cap).tanh()
+
+
+@pytest.mark.parametrize("cap", [None, 1.5])
 @pytest.mark.parametrize("chunk, has_bias, is_weighted", [
     (1, True, False), (2 * V, False, True), (1000, True, True),
 ])  # fmt: skip
-def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has_bias, is_weighted):
+def test_the_loss_and_its_gradients_equal_the_definition(
+    monkeypatch, chunk, has_bias, is_weighted, cap
+):
     monkeypatch.setattr(losses, "CPU_CHUNK_LOGITS", chunk)
     hidden, matrix, bias, targets = loss_inputs()
     wanted = [hidden, matrix, bias] if has_bias else [hidden, matrix]
@@ -507,33 +551,36 @@ def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has
     weights = torch.tensor([0.5, 0.0, 9.0, 2.0, 1.0, 1 / 3, 7.0], dtype=torch.float64)
     weights = weights if is_weighted else torch.ones(N).double()
     given = (hidden, matrix, bias if has_bias else None, targets)
-    nats = F.cross_entropy(F.linear(*given[:3]), targets, ignore_index=-1, reduction="none")
+    logits = capped(F.linear(*given[:3]), cap)
+    nats = F.cross_entropy(logits, targets, ignore_index=-1, reduction="none")
     expected = (nats * weights).sum()
     rest = (weights,) if is_weighted else ()
-    actual = losses.linear_cross_entropy(*given, *rest)
+    actual = losses.linear_cross_entropy(*given, *rest, cap=cap)
     check_gradients(actual, expected, wanted)
-    found = losses.nats_of_targets(*given)
+    found = losses.nats_of_targets(*given, cap=cap)
     close(found.each, nats.detach())
     assert found.each[2] == 0
     with torch.no_grad():
         # Sums differ by the alignment of memory.
-        close(losses.linear_cross_entropy(*given, *rest), actual.detach())
-        assert float(found.total) == pytest.approx(float(losses.linear_cross_entropy(*given)))
+        close(losses.linear_cross_entropy(*given, *rest, cap=cap), actual.detach())
+        total = losses.linear_cross_entropy(*given, cap=cap)
+        assert float(found.total) == pytest.approx(float(total))
 
 
+@pytest.mark.parametrize("cap", [None, 1.5])
 @pytest.mark.parametrize(
     ("chunk", "has_bias", "share"), [(1, True, 0.3), (2 * V, False, 0.3), (1000, True, 0.0)]
 )
-def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias, share):
+def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias, share, cap):
     monkeypatch.setattr(losses, "CPU_CHUNK_LOGITS", chunk)
     hidden, matrix, bias, targets = loss_inputs()
     given = (hidden, matrix, bias if has_bias else None)
     wanted = [each for each in given if each is not None]
-    logits, rules = F.linear(*given), {"ignore_index": -1, "reduction": "sum"}
+    logits, rules = capped(F.linear(*given), cap), {"ignore_index": -1, "reduction": "sum"}
     smoothed = F.cross_entropy(logits, targets, **rules, label_smoothing=share)
     expected = smoothed + 0.7 * logits.logsumexp(-1)[targets >= 0].square().sum()
     form = losses.Smoothing(1.0 - share, share / V, 0.7)
-    trained, nats = losses.smoothed_cross_entropy(*given, targets, form)
+    trained, nats = losses.smoothed_cross_entropy(*given, targets, form, cap=cap)
     close(nats, F.cross_entropy(logits, targets, **rules).detach())
     check_gradients(trained, expected, wanted, 1e-11)
 

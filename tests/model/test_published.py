@@ -27,10 +27,10 @@ SEEDS = range(6) if TRIES_ALL else range(2)
 LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
 """Largest difference: with the float32 parts of a class in float64, and as it is."""
 
+SIZES = {"hidden_size": 16, "intermediate_size": 20, "num_attention_heads": 4}
 SETTINGS = {
-    "vocab_size": VOCAB_SIZE, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "max_position_embeddings": CONTEXT, "pad_token_id": None,
-    "tie_word_embeddings": False,
+    **SIZES, "vocab_size": VOCAB_SIZE, "num_hidden_layers": 3, "max_position_embeddings": CONTEXT,
+    "pad_token_id": None, "tie_word_embeddings": False,
 }  # fmt: skip
 FIELDS = {
     "n_layers": 3, "d_model": 16, "n_heads": 4, "d_ff": 20, "tie_embeddings": False,
@@ -45,6 +45,11 @@ NETWORK = {
     "1.norm": "post_attention_layernorm",
     "1.function.input": "mlp.gate_proj mlp.up_proj",
     "1.function.output": "mlp.down_proj",
+}
+AROUND = {
+    "0.output_norm": "post_attention_layernorm",
+    "1.norm": "pre_feedforward_layernorm",
+    "1.output_norm": "post_feedforward_layernorm",
 }
 OUTSIDE = {"embedding": "model.embed_tokens", "final_norm": "model.norm", "head": "lm_head"}
 
@@ -66,6 +71,8 @@ class Published:
     """What a norm of the class adds to its gains."""
     split: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict
     """Divides and reorders tensors, or their gradients, to those that the names are of."""
+    prepare: Callable[[torch.nn.Module], object] = lambda model: None
+    """Replaces parts of the class that are no subject of the row."""
 
     def theirs(self, name):
         """Return the names of their tensors that form ours."""
@@ -91,6 +98,19 @@ def rope(base):
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
 
 
+def without_experts(model):
+    """Put Llama's network in the place of GPT-OSS's experts, which also return their routing."""
+    from transformers.models.llama.modeling_llama import LlamaConfig, LlamaMLP
+
+    class Network(LlamaMLP):
+        def forward(self, x):
+            return super().forward(x), None
+
+    for layer in model.model.layers:
+        layer.mlp = Network(LlamaConfig(**SIZES, mlp_bias=True))
+
+
+LOCAL_FIRST = ["sliding_attention", "full_attention", "sliding_attention"]
 PUBLISHED = [
     Published("LlamaForCausalLM", rope(500.0), {"rotary_base": 500.0}),
     Published("LlamaForCausalLM", {"tie_word_embeddings": True}, {"tie_embeddings": True}),
@@ -105,6 +125,33 @@ PUBLISHED = [
         | {**rope(500.0), "num_key_value_heads": 4},
         {"rotary_base": 500.0, "position_pattern": "PN"}
         | {"attention_window": 3, "window_pattern": "GL"},
+    ),
+    Published(
+        "GraniteForCausalLM",
+        {"attention_multiplier": 0.4, "logits_scaling": 3.0},
+        {"attention_scale": 2.5, "output_scale": 3.0},
+    ),
+    Published(
+        "Gemma2ForCausalLM",
+        rope(500.0)
+        | {"layer_types": LOCAL_FIRST, "sliding_window": 3, "head_dim": 6}
+        | {"num_key_value_heads": 4, "query_pre_attn_scalar": 9, "tie_word_embeddings": True}
+        | {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 1.5},
+        {"rotary_base": 500.0, "d_head": 6, "attention_window": 3, "window_pattern": "LG"}
+        | {"ffn": "geglu", "norm_order": "around", "embedding_scale": "sqrt"}
+        | {"attention_scale": 3.0, "score_cap": 0.7, "logit_cap": 1.5, "tie_embeddings": True},
+        ATTENTION | NETWORK | AROUND,
+        added_gain=1.0,
+    ),
+    Published(
+        "GptOssForCausalLM",
+        rope(500.0)
+        | {"layer_types": LOCAL_FIRST, "sliding_window": 3, "head_dim": 4}
+        | {"num_key_value_heads": 4, "num_local_experts": 2},
+        {"rotary_base": 500.0, "sinks": True, "bias": True, "norm_eps": 1e-5}
+        | {"attention_window": 3, "window_pattern": "LG"},
+        ATTENTION | NETWORK | {"0.function": "self_attn"},
+        prepare=without_experts,
     ),
 ]
 NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]
@@ -139,7 +186,9 @@ def models(number, seed, dtype):
     settings = {key: each for key, each in (SETTINGS | row.settings).items() if each is not ...}
     with lifted(dtype):
         config = kind.config_class(**settings)
-        theirs = kind._from_config(config, attn_implementation="eager").to(dtype).eval()
+        theirs = kind._from_config(config, attn_implementation="eager")
+        row.prepare(theirs)
+        theirs = theirs.to(dtype).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
@@ -147,10 +196,10 @@ def models(number, seed, dtype):
             if "norm" in name.lower() and name.endswith("weight"):
                 parameter.add_(1.0 - row.added_gain)
         config = ModelConfig(**{**FIELDS, **row.fields})
-        ours = compose(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT))
+        ours = compose(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT)).to(dtype)
         shapes = {name: each.shape for name, each in ours.named_parameters()}
         ours.load_state_dict(row.ours(theirs.named_parameters(), shapes, row.added_gain))
-    return theirs, ours.to(dtype).eval()
+    return theirs, ours.eval()
 
 
 def draw(seed):

@@ -233,7 +233,7 @@ def test_logits_are_the_output_matrix_times_the_scaled_state(is_tied, d_embed, h
     fields = {"tie_embeddings": is_tied, "d_embed": d_embed, "head": head}
     model = random_model(**fields, head_bias=head_bias)
     hidden = torch.randn(2, 3, 6, dtype=torch.float64)
-    matrix, bias = model.output_projection()
+    matrix, bias, _ = model.output_projection()
     close(model.logits(hidden), F.linear(model.to_embedding(hidden), matrix, bias))
     is_shared = matrix is model.embedding.weight
     assert is_shared == is_tied == ("head.weight" not in model.state_dict())

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.model.context import Keys, Ragged, StepKeys
-from sublayer.model.kernels.elementwise import is_eager_cpu, random_lanes
+from sublayer.model.kernels.elementwise import is_eager_cpu, random_lanes, soft_cap
 from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN, NARROW_HEAD
 
 _HAS_KERNEL = torch.__version__ >= "2.13"
@@ -119,8 +119,12 @@ def attend(
     *,
     scale: float,
     p_dropout: float = 0.0,
+    cap: float | None = None,
+    sinks: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "*B H T K"]:
-    """Average values by ``softmax(scale * q k + bias)`` over the keys that a query sees.
+    """Average values by ``softmax(soft_cap(scale * q k) + bias)`` over the keys that a query sees.
+
+    A sink is one more score of each query of a head, without a value (GPT-OSS, as released).
 
     Each of G heads of keys and values serves H / G consecutive heads of queries.
 
@@ -130,9 +134,10 @@ def attend(
 
     On a CPU, several queries use our kernel, which is faster than SDPA for heads wider than
     ``NARROW_HEAD``, in bfloat16, and with dropout, for which SDPA has no fast CPU kernel. Narrow
-    heads with causality alone, single queries, GPUs and the compiler use SDPA; on GPUs, the kernel
-    without padding replaces a mask where possible (``is_supported``). A decoding step uses plain
-    matrix products, which are fastest for few rows.
+    heads with causality alone, single queries, GPUs and the compiler use SDPA, or with a cap or
+    sinks, which it lacks, plain matrix products; on GPUs, the kernel without padding replaces a
+    mask where possible (``is_supported``). A decoding step uses plain matrix products, which are
+    fastest for few rows.
     """
     if k.shape[-3] < q.shape[-3]:
         n_shared = q.shape[-3] // k.shape[-3]
@@ -142,15 +147,17 @@ def attend(
             q = q * scale
         # Leading axes are folded, since matmul's shape checks take as long as a small product.
         queries, folded_keys, values = (x.flatten(0, -3) for x in (q, k, v))
-        scores = torch.bmm(queries, folded_keys.mT).view(*q.shape[:-1], -1)
+        scores = soft_cap(torch.bmm(queries, folded_keys.mT).view(*q.shape[:-1], -1), cap)
         if keys.hidden is not None:
             scores.add_(keys.hidden)
         if bias is not None:
             scores.add_(bias)
-        weights = scores.softmax(-1).flatten(0, -3)
+        weights = _softmax(scores, sinks).flatten(0, -3)
         return torch.bmm(weights, values).view(q.shape)
+    is_fusable = cap is None and sinks is None
     if q.shape[2] > 1 and is_eager_cpu(q):
         is_plain = bias is None and keys.mask is None and keys.reach is None and not p_dropout
+        is_plain = is_plain and is_fusable
         is_square = keys.is_causal and q.shape[2] == k.shape[2]
         if is_plain and is_square and _is_wide(q) and q.shape[3] <= NARROW_HEAD:
             q, k, v = without_rest(q, k, v)
@@ -165,7 +172,17 @@ def attend(
             p_dropout=p_dropout,
             bias=bias,
             reach=keys.reach,
+            cap=cap,
+            sinks=sinks,
         )
+    if not is_fusable:
+        if bias is None:
+            bias = q.new_zeros(1, 1, q.shape[2], k.shape[2])
+        scores = soft_cap(scale * q @ k.mT, cap) + hide(bias, keys).to(q.dtype)
+        weights = _softmax(scores, sinks)
+        if p_dropout:
+            weights = F.dropout(weights, p_dropout)
+        return weights.to(v.dtype) @ v
     ragged, reach = keys.ragged, keys.reach
     # Of that kernel alone a window saves time.
     is_local = reach is not None and keys.mask is None and q.shape[2] > 1
@@ -178,6 +195,19 @@ def attend(
         added = hide(bias, keys).to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, added, p_dropout, scale=scale)
     return _attend_fused(q, k, v, keys, scale, p_dropout)
+
+
+def _softmax(
+    scores: Float[Tensor, "*BH T S"], sinks: Float[Tensor, " heads"] | None
+) -> Float[Tensor, "*BH T S"]:
+    """Compute the softmax over keys; leading axes end with the heads of ``sinks``."""
+    if sinks is None:
+        return scores.softmax(-1)
+    n_queries, n_keys = scores.shape[-2:]
+    by_head = scores.view(-1, len(sinks), n_queries, n_keys)
+    column = sinks[:, None, None].expand(*by_head.shape[:3], 1)
+    weights = torch.cat([by_head, column], -1).softmax(-1)[..., :-1]
+    return weights.to(scores.dtype).reshape(scores.shape)
 
 
 def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]:
@@ -316,7 +346,8 @@ class _Attend(torch.autograd.Function):
     T or 1, S]``.
 
     The bias is not saved: its gradient is that of the scores, summed over the sequences that share
-    the bias and written block by block.
+    the bias and written block by block. Nor is the tanh of capped scores, which is computed again.
+    ``sinks`` are ``[heads]``.
     """
 
     @staticmethod
@@ -331,6 +362,8 @@ class _Attend(torch.autograd.Function):
         scale: float,
         p_dropout: float,
         reach: int | None,
+        cap: float | None,
+        sinks: Tensor | None,
     ) -> Tensor:
         out = torch.empty_like(q)
         saved = []
@@ -356,9 +389,10 @@ class _Attend(torch.autograd.Function):
                     # A single row may apply to all queries.
                     all_rows = slice(None) if one_hidden.shape[-2] == 1 else rows
                     block_hidden = one_hidden[..., all_rows, keys]
-                weights = _weights(
-                    one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale, edges
-                )  # [H, t, s]
+                scores = _scores(
+                    one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale, edges, cap
+                )
+                weights = _put_softmax(scores, sinks)  # [H, t, s]
                 undropped = weights
                 if n_dropped:
                     weights.copysign_(_signs(weights, n_dropped))
@@ -370,6 +404,10 @@ class _Attend(torch.autograd.Function):
         ctx.is_causal = is_causal
         ctx.reach = reach
         ctx.scale = scale
+        ctx.cap = cap
+        ctx.sinks_like = None
+        if sinks is not None and ctx.needs_input_grad[10]:
+            ctx.sinks_like = sinks.shape, sinks.dtype
         ctx.is_dropped = n_dropped > 0
         ctx.keep_scale = 2**15 / (2**15 - n_dropped)
         ctx.bias_like = None
@@ -401,6 +439,10 @@ class _Attend(torch.autograd.Function):
             make = torch.zeros if ctx.is_causal or ctx.reach is not None else torch.empty
             grad_bias = make(shape, dtype=dtype)
         all_grad_bias = _bias_by_sequence(grad_bias, n_sequences)
+        grad_sinks = None
+        if ctx.sinks_like is not None:
+            shape, dtype = ctx.sinks_like
+            grad_sinks = torch.zeros(shape, dtype=dtype)
         blocks = list(_blocks(q, k, ctx.is_causal, ctx.reach))
         weights = iter(saved)
         for turn, (one_grad_bias, *tensors) in enumerate(
@@ -417,12 +459,17 @@ class _Attend(torch.autograd.Function):
                     scale=ctx.scale,
                     is_dropped=ctx.is_dropped,
                     adds=ctx.reach is not None or (rows, keys) != blocks[0],
+                    cap=ctx.cap,
                 )
+                if grad_sinks is not None:
+                    # The gradients of a softmax's inputs, keys and sink, sum to 0.
+                    by_head = grad_scores.sum((1, 2), dtype=grad_sinks.dtype)
+                    grad_sinks -= by_head.view(-1, len(grad_sinks)).sum(0)
                 if one_grad_bias is not None:
                     _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
                 # Freed before the next block is allocated.
                 del grad_scores
-        return *grads, grad_bias, None, None, None, None, None
+        return *grads, grad_bias, None, None, None, None, None, None, grad_sinks
 
 
 def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
@@ -457,11 +504,12 @@ def _back_through_block(
     scale: float,
     is_dropped: bool,
     adds: bool,
+    cap: float | None,
 ) -> Tensor:
     """Write the gradient of a block's queries; write or add the gradients of keys and values.
 
     ``tensors`` are a turn's inputs q, k and v, and the gradients of its output and inputs. Returns
-    the gradient of the block's scores.
+    the gradient of the block's scores, after the cap.
     """
     q, k, v, grad, grad_q, grad_k, grad_v = tensors
     q = q[:, rows]
@@ -479,8 +527,12 @@ def _back_through_block(
     if is_dropped:
         weights = torch.abs(weights, out=undropped)
     torch._softmax_backward_data(grad_scores, weights, -1, weights.dtype, grad_input=grad_scores)
-    _put_product(grad_q[:, rows], grad_scores, k, scale)
-    _put_product(grad_k[:, keys], grad_scores.transpose(1, 2), q, scale, adds=adds)
+    grad_products = grad_scores
+    if cap is not None:
+        grad_products = _tanh_of_products(q, k, scale / cap)
+        torch.ops.aten.tanh_backward(grad_scores, grad_products, grad_input=grad_products)
+    _put_product(grad_q[:, rows], grad_products, k, scale)
+    _put_product(grad_k[:, keys], grad_products.transpose(1, 2), q, scale, adds=adds)
     return grad_scores
 
 
@@ -501,26 +553,52 @@ def _put_product(
         total.copy_(product)
 
 
-def _weights(
+def _scores(
     q: Tensor,
     k: Tensor,
     bias: Tensor | None,
     hidden: Tensor | None,
     scale: float,
     edges: Sequence[tuple[slice, Tensor]],
+    cap: float | None,
 ) -> Tensor:
-    """Compute the attention weights of a block."""
-    scores = q.new_empty(q.shape[0], q.shape[1], k.shape[1])
-    if hidden is not None:
-        scores.copy_(hidden)
-    _put_product(scores, q, k.transpose(1, 2), scale, adds=hidden is not None)
+    """Compute the attention scores of a block."""
+    if cap is None:
+        scores = q.new_empty(q.shape[0], q.shape[1], k.shape[1])
+        if hidden is not None:
+            scores.copy_(hidden)
+        _put_product(scores, q, k.transpose(1, 2), scale, adds=hidden is not None)
+    else:
+        scores = _tanh_of_products(q, k, scale / cap).mul_(cap)
+        if hidden is not None:
+            scores.add_(hidden)
     if bias is not None:
         n_heads = bias.shape[1]
         by_head = scores.view(-1, n_heads, *scores.shape[1:])  # [1 or B, H, t, s]
         by_head.add_(bias)
     for columns, hidden_there in edges:
         scores[..., columns].add_(hidden_there)
-    return torch.softmax(scores, -1, out=scores)
+    return scores
+
+
+def _tanh_of_products(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """Compute ``tanh(scale * q k)`` of a block."""
+    products = q.new_empty(q.shape[0], q.shape[1], k.shape[1])
+    _put_product(products, q, k.transpose(1, 2), scale)
+    return products.tanh_()
+
+
+def _put_softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Replace a block's scores ``[B H, t, s]`` by its attention weights."""
+    if sinks is None:
+        return torch.softmax(scores, -1, out=scores)
+    largest = scores.amax(-1).to(sinks.dtype)
+    weights = torch.softmax(scores, -1, out=scores)
+    # The largest weight is 1 / sum(exp(score - largest score)).
+    log_partition = largest - weights.amax(-1).to(sinks.dtype).log()  # [B H, t]
+    by_head = log_partition.view(-1, len(sinks), log_partition.shape[1])
+    kept = torch.sigmoid(by_head - sinks[:, None]).view_as(log_partition)
+    return weights.mul_(kept[..., None])
 
 
 def _signs(weights: Tensor, n_dropped: int) -> Tensor:
@@ -545,8 +623,10 @@ def attend_blockwise(
     p_dropout: float,
     bias: Tensor | None = None,
     reach: int | None = None,
+    cap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """Average values by ``softmax(scale * q k + bias)`` of ``[B, H, T, K]`` queries.
+    """Average values by ``softmax(soft_cap(scale * q k) + bias)`` of ``[B, H, T, K]`` queries.
 
     Keys and values are ``[B, H, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
 
@@ -555,7 +635,7 @@ def attend_blockwise(
     ``[B, 1, T, S]`` must agree; a mask of a single row applies to all queries.
     Attention weights are dropped with probability ``p_dropout``, rounded to a multiple of 2**-15.
 
-    Differentiable once, with respect to queries, keys, values and bias.
+    Differentiable once, with respect to queries, keys, values, bias and ``sinks`` (``attend``).
     """
     shape, n_keys = q.shape, k.shape[2]
     _, n_heads, n_queries, _ = shape
@@ -578,7 +658,7 @@ def attend_blockwise(
             by_head = hidden.expand(-1, n_heads, -1, -1)
             hidden = by_head.flatten(0, 1)[None]  # [1, B H, T or 1, S]
     mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-        q, k, v, bias, hidden, is_causal, scale, p_dropout, reach
+        q, k, v, bias, hidden, is_causal, scale, p_dropout, reach, cap, sinks
     )
     return mixed if is_by_sequence else mixed.view(shape)
 

@@ -98,6 +98,14 @@ def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     yield from zip(*(torch.split(matrix, n_rows) for matrix in matrices), strict=True)
 
 
+def soft_cap(x: Tensor, cap: float | None) -> Tensor:
+    """Compute ``cap * tanh(x / cap)``; without a cap return ``x`` itself.
+
+    Source: Gemma Team 2024 (Gemma 2), as released.
+    """
+    return x if cap is None else torch.tanh(x / cap) * cap
+
+
 Activation = Callable[[Tensor], Tensor]
 
 # gelu(x) = x * sigmoid(LINEAR * x + CUBIC * x**3) is the tanh form, since (1 + tanh(u)) / 2 =

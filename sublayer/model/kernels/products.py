@@ -97,8 +97,10 @@ def linear_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
     weights: Float[Tensor, " N"] | None = None,
+    *,
+    cap: float | None = None,
 ) -> Float[Tensor, ""]:
-    """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``.
+    """Sum the nats of the targets under ``softmax(soft_cap(hidden matrix^T + bias, cap))``.
 
     Targets of -1 are ignored, the others weighted by ``weights``, by default 1.
 
@@ -107,10 +109,10 @@ def linear_cross_entropy(
     least in float32. Differentiable once, with respect to all but the targets.
     """
     if not torch.is_grad_enabled():
-        nats = nats_of_targets(hidden, matrix, bias, targets)
+        nats = nats_of_targets(hidden, matrix, bias, targets, cap=cap)
         return nats.total if weights is None else nats.each @ weights.to(nats.each.dtype)
     losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, bias, targets, NO_SMOOTHING, weights
+        hidden, matrix, bias, targets, NO_SMOOTHING, weights, cap
     )
     return losses[0]
 
@@ -128,6 +130,8 @@ def nats_of_targets(
     matrix: Float[Tensor, "V E"],
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
+    *,
+    cap: float | None = None,
 ) -> Nats:
     """Compute ``linear_cross_entropy`` without gradients: nats of each target, and their sum.
 
@@ -136,7 +140,7 @@ def nats_of_targets(
     dtype = _wide(hidden.dtype)
     total = torch.zeros((), dtype=dtype, device=hidden.device)
     by_target = torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device)
-    for chunk, _, _, logits, _ in _chunks(hidden, matrix, bias):
+    for chunk, _, _, logits, _ in _chunks(hidden, matrix, bias, cap):
         nats, _, _ = _cross_entropy(logits, targets[chunk], NO_SMOOTHING)
         by_target[chunk] = nats
         total += nats.sum()
@@ -170,15 +174,17 @@ def smoothed_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
     smoothing: Smoothing,
+    *,
+    cap: float | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Sum the targets' smoothed loss, z-loss included, and, without gradients, their nats.
 
     It works like ``linear_cross_entropy``, but always computes gradients; without gradients use
     ``nats_of_targets``. Smoothing needs no extra pass over the logits: their sum is a product with
-    the sum of the matrix's rows, whose gradient has rank one.
+    the sum of the matrix's rows, whose gradient has rank one, unless they have a ``cap``.
     """
     losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, bias, targets, smoothing, None
+        hidden, matrix, bias, targets, smoothing, None, cap
     )
     return losses
 
@@ -193,6 +199,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         smoothing: Smoothing,
         weights: Tensor | None,
+        cap: float | None,
     ) -> tuple[Tensor, Tensor]:
         is_counted = (targets >= 0)[:, None]
         if weights is not None:
@@ -205,12 +212,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), dtype=_wide(hidden.dtype), device=hidden.device)
         partition = torch.zeros_like(total)
         squares = torch.zeros_like(total)
-        for chunk, rows, columns, logits, narrow in _chunks(hidden, matrix, bias):
+        sum_of_logits: Tensor | float = 0.0
+        slopes = None
+        for chunk, rows, columns, logits, narrow in _chunks(hidden, matrix, bias, cap):
+            if cap is not None:
+                slopes = (logits / cap).square_().neg_().add_(1.0)
+                sum_of_logits += (logits.sum(-1) * is_counted[chunk, 0]).sum()
             nats, log_partition, errors = _cross_entropy(logits, targets[chunk], smoothing)
             total += nats.sum() if weights is None else (nats * weights[chunk]).sum()
             partition += log_partition.sum()
             if smoothing.z:
                 squares += log_partition.square().sum()
+            if slopes is not None:
+                errors.sub_(smoothing.each).mul_(slopes)
             if grad_bias is not None:
                 with torch.autocast(hidden.device.type, enabled=False):
                     counted = is_counted[chunk, 0].to(errors.dtype)
@@ -229,7 +243,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = total
         # The loss may be the same tensor as the sum of nats, which is returned too.
         all_nats = total.clone()
-        if smoothing.each:
+        if smoothing.each and cap is None:
             # The sum of all logits is a product with the sum of the matrix's rows.
             with torch.autocast(hidden.device.type, enabled=False):
                 column = matrix.sum(0, dtype=total.dtype)  # [E]
@@ -237,12 +251,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 n_counted = is_counted.sum(dtype=total.dtype)
                 sum_of_biases = 0.0 if bias is None else n_counted * bias.sum()
                 sum_of_logits = (row * column).sum() + sum_of_biases
-                spread = matrix.shape[0] * partition - sum_of_logits
                 grad_hidden -= (smoothing.each * column).to(grad_hidden.dtype) * is_counted
                 grad_matrix -= (smoothing.each * row).to(grad_matrix.dtype)
                 if grad_bias is not None:
                     grad_bias -= smoothing.each * n_counted
-                loss = smoothing.target * total + smoothing.each * spread
+        if smoothing.each:
+            spread = matrix.shape[0] * partition - sum_of_logits
+            loss = smoothing.target * total + smoothing.each * spread
         if smoothing.z:
             loss = loss + smoothing.z * squares
         ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
@@ -254,13 +269,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradients = [
             None if saved is None else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors
         ]
-        return *gradients, None, None, None
+        return *gradients, None, None, None, None
 
 
 _Chunk = tuple[slice, Tensor, Tensor, Tensor, Tensor | None]
 
 
-def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
+def _chunks(
+    hidden: Tensor, matrix: Tensor, bias: Tensor | None, cap: float | None
+) -> Iterator[_Chunk]:
     """Yield the rows in chunks with their logits, in the same memory unless oneDNN allocates it.
 
     A chunk has its indices, its hidden states and the matrix in the dtype of the product, its
@@ -292,6 +309,8 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
             logits.copy_(torch.mm(rows, columns.t(), out=products))
         if bias is not None and not by_onednn:
             logits.add_(bias)
+        if cap is not None:
+            logits.div_(cap).tanh_().mul_(cap)
         yield where, rows, columns, logits, products
 
 

@@ -281,12 +281,12 @@ class Supervised(Objective):
             if "language" in self.weights:
                 places = batch.predicted
                 assert places is not None, "the texts are predicted"
-                matrix, bias = self.model.output_projection(every.matrix)
+                matrix, bias, cap = self.model.output_projection(every.matrix)
                 vectors = every.final.flatten(0, 1).index_select(0, places)
                 embedded = self.model.to_embedding(vectors)
                 weights = token_weights(batch).flatten()[places]
                 totals["language"] = linear_cross_entropy(
-                    embedded, matrix, bias, batch.predicted_ids, weights
+                    embedded, matrix, bias, batch.predicted_ids, weights, cap=cap
                 )
             totals |= self.auxiliary_totals(every.auxiliary, batch.weights)
             states = every.final.flatten(0, 1).index_select(0, batch.places)

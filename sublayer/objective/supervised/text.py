@@ -134,9 +134,9 @@ def nats_of_sequences(
 ) -> Float[Tensor, " S"]:
     """Compute the nats of each sequence's target, end included, in batch order."""
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
-    matrix, bias = model.output_projection()
+    matrix, bias, cap = model.output_projection()
     vectors = target_vectors(model, batch) if vectors is None else vectors
-    target_nats = nats_of_targets(vectors, matrix, bias, batch.predicted_ids).each
+    target_nats = nats_of_targets(vectors, matrix, bias, batch.predicted_ids, cap=cap).each
     nats = torch.zeros(batch.targets.numel(), dtype=torch.float64, device=target_nats.device)
     nats[batch.predicted] = target_nats.double()
     side = batch.read if batch.written is None else batch.written
@@ -156,7 +156,8 @@ def greedy_beginnings(
     included.
     """
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
-    matrix, bias = model.output_projection()
+    # A cap leaves the likeliest token.
+    matrix, bias, _ = model.output_projection()
     n_columns = batch.targets.shape[1]
     side = batch.read if batch.written is None else batch.written
     rows = batch.predicted // n_columns
