@@ -50,6 +50,8 @@ class Size:
     vocab_size: int
     tokenizer: Literal["bpe", "bytes"] = "bpe"
     recipe: Literal["gpt", "llama-2023", "char-t12", "gpt1-small"] = "gpt"
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """With Muon, ours with AdamW is the only peer."""
 
     @property
     def is_character_model(self) -> bool:
@@ -79,6 +81,7 @@ SIZES = {
     ),
     "d256": Size(d_model=256, n_layers=6, n_heads=4, context=256, sequences=16, vocab_size=512),
     "d512": Size(d_model=512, n_layers=12, n_heads=8, context=512, sequences=4, vocab_size=8192),
+    "muon": Size(512, 6, 8, context=512, sequences=16, vocab_size=8192, optimizer="muon"),
     # Its d_ff is that of the recipe as shipped, at d 192.
     "llama-2023": Size(
         d_model=256,
@@ -154,6 +157,8 @@ class Setup:
 
 def contestants(size: str) -> list[str]:
     """List who takes part in a case: of characters, those with its dropout and activation."""
+    if SIZES[size].optimizer == "muon":
+        return [OURS, WITH_ADAMW]
     return [OURS, *PEERS_OF[SIZES[size].recipe]]
 
 
@@ -170,7 +175,7 @@ def setups(contestant: str, size: str, dropout: float, device: str) -> list[Setu
 
 def build_step(setup: Setup) -> Step:
     """Build a contestant's model, optimizer and data, and give what takes one optimizer step."""
-    if setup.contestant == OURS:
+    if setup.contestant in (OURS, WITH_ADAMW):
         return our_step(setup)
     return PeerStep(build_peer(setup), setup)
 
@@ -209,6 +214,7 @@ def our_recipe(setup: Setup) -> LoadedRecipe:
             **_shape(size, setup.dropout),
             "data.tokenizer": size.tokenizer,
             "data.context": size.context,
+            "optimizer.kind": "adamw" if setup.contestant == WITH_ADAMW else size.optimizer,
             "optimizer.lr": LEARNING_RATE,
             **run,
             **vocabulary,
@@ -404,12 +410,14 @@ def _x_transformers(size: Size, dropout: float, variant: str) -> nn.Module:
 
 
 OURS = "sublayer"
+WITH_ADAMW = "sublayer, AdamW"
 GPT2 = "transformers GPT-2"
 LLAMA = "transformers Llama"
 OPENAI_GPT = "transformers OpenAI-GPT"
 X_TRANSFORMERS = "x-transformers"
 VARIANTS = {
     OURS: ("",),
+    WITH_ADAMW: ("",),
     GPT2: ("sdpa", "eager"),
     LLAMA: ("sdpa", "eager"),
     OPENAI_GPT: ("",),

@@ -6,6 +6,8 @@ python benchmarks/train_speed.py --no-compiled --minutes 19
 python benchmarks/train_speed.py --quick      # a first impression: few rounds, few steps
 # the recipe llama-2023 against transformers' Llama: about ten minutes
 python benchmarks/train_speed.py --sizes llama-2023
+# Muon against AdamW: about ten minutes
+python benchmarks/train_speed.py --sizes muon --dropout 0 --no-compiled
 # the character Transformer: about four minutes
 python benchmarks/train_speed.py --sizes char-t12 --dropout 0.2
 """

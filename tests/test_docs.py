@@ -215,7 +215,7 @@ def test_the_pages_name_every_choice_package_and_public_name():
     assert rows("model.md", "Positions") == sorted(positions)
     assert rows("training.md", "Objectives") == sorted(OBJECTIVES)
     named = re.search(r"`optimizer.kind` is ([^;]*);", (DOCS / "training.md").read_text())
-    assert sorted(re.findall(r"`(\w+)`", named[1])) == sorted(OPTIMIZERS)
+    assert sorted(re.findall(r"`([\w-]+)`", named[1])) == sorted(OPTIMIZERS)
     package = PROJECT / "sublayer"
     files = [path for kind in ("py", "toml") for path in package.rglob(f"*/*.{kind}")]
     packages = {f"{path.parent.relative_to(PROJECT).as_posix()}/" for path in files}

@@ -158,7 +158,7 @@ def test_one_process_trains_without_the_compiler_and_what_several_need(tmp_path)
     settings = {"data.path": str(tmp_path / "text.txt"), "data.tokenizer": "bytes", **TINY}
     code = f"""
 import sys, sublayer
-for kind in ("sgd", "adam", "adamw", "lamb", "adafactor"):
+for kind in ("sgd", "adam", "adamw", "lamb", "adafactor", "muon", "schedule-free", "lion"):
     settings = {settings} | {{"optimizer.kind": kind}}
     repr(sublayer.train("gpt", settings, out={str(tmp_path)!r} + "/" + kind, device="cpu"))
 print({slow_ones} & set(sys.modules), file=sys.stderr)

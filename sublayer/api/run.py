@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -294,6 +294,24 @@ def train(
             "newest complete checkpoint."
         ),
     ] = False,
+    branch_decay: Annotated[
+        float | None,
+        Option(
+            "Train the decay of RECIPE, a run with a constant rate, as a new run from one of its "
+            "kept checkpoints on: the rate falls linearly to 0 over this number of steps or, below "
+            "1, this share of the new run's steps.",
+            metavar="STEPS|SHARE",
+            least=1e-6,
+        ),
+    ] = None,
+    from_step: Annotated[
+        int | None,
+        Option(
+            "The step of that checkpoint. Default: the last one at the constant rate.",
+            needs="branch_decay",
+            least=1,
+        ),
+    ] = None,
     device: Device = None,
 ) -> Run:
     """Train a recipe, and return the run.
@@ -306,16 +324,28 @@ def train(
     from sublayer.runs.folder import RunFolder, check_new, chosen_folder
 
     loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
+    if branch_decay is not None:
+        if resume or overrides or loaded.run is None:
+            raise ConfigError(
+                "--branch-decay takes a run, without settings, and begins another: leave out "
+                "--resume and settings, and name the folder of the run"
+            )
+        loaded = replace(loaded, name=f"{loaded.name}-decay")
     if not resume:
         check_texts(absolute_paths(loaded.recipe).data)
     folder = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
     if not resume:
         check_new(folder)
     with stage("starting PyTorch"):
-        from sublayer.runs.run import train_run
+        from sublayer.runs.resume import plan_branch
+        from sublayer.runs.run import begin_branch, train_run
         from sublayer.training.world import leave_world
 
     try:
+        if branch_decay is not None:
+            assert loaded.run is not None, "a branch has a run"
+            begin_branch(plan_branch(loaded.run, branch_decay, from_step), folder, device)
+            loaded, resume = load_recipe(folder), True
         before = RunFolder(folder).record() if resume else None
         record = train_run(loaded, folder, resume=resume, device=device)
     finally:

@@ -24,6 +24,7 @@ from sublayer.config.objective import (
     SupervisedObjective,
     TranslationObjective,
 )
+from sublayer.config.optimizers import MuonConfig, OptimizerConfig, ScheduleFreeConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import (
     StackShape,
@@ -187,6 +188,7 @@ def check_recipe(recipe: Recipe) -> None:
     """
     model, data, objective, train = recipe.model, recipe.data, recipe.objective, recipe.train
     check_model(model, vocab_size=data.vocab_size or 1, context=data.context)
+    _check_optimizer(recipe.optimizer)
     if not isinstance(objective, SupervisedObjective):
         if model.kind not in objective.model_kinds:
             raise ConfigError(
@@ -284,6 +286,7 @@ def check_tables(recipe: Recipe) -> None:
     A run's recipe was checked completely when it was written; this check finds later edits.
     """
     _check_shares(recipe)
+    _check_optimizer(recipe.optimizer)
     data, train = recipe.data, recipe.train
     n_weighted, corpora = _n_weighted(data), source_names(data.corpus)
     if n_weighted == 1 and None not in (data.path, data.corpus):
@@ -373,6 +376,23 @@ def _check_shares(recipe: Recipe) -> None:
         raise ConfigError(
             f"objective.p_mask = {objective.p_mask:g} and objective.p_random = "
             f"{objective.p_random:g} exceed 1 together"
+        )
+
+
+def _check_optimizer(optimizer: OptimizerConfig) -> None:
+    if isinstance(optimizer, ScheduleFreeConfig) and optimizer.betas[0] == 0.0:
+        raise ConfigError(
+            f"optimizer.betas = {list(optimizer.betas)} leaves the averaged weights out where "
+            "gradients are computed: give a first number above 0"
+        )
+    if (
+        isinstance(optimizer, MuonConfig)
+        and optimizer.adjust_lr == "original"
+        and optimizer.adamw_lr is None
+    ):
+        raise ConfigError(
+            "optimizer.adjust_lr = original has far higher rates than AdamW: give "
+            "optimizer.adamw_lr, such as 3e-4"
         )
 
 

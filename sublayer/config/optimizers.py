@@ -12,6 +12,7 @@ from sublayer.config.model import VECTORS, Role, variable_axes
 from sublayer.config.table import (
     LARGEST_VOCABULARY,
     MOST_STEPS,
+    Factors,
     Fraction,
     NormLimit,
     Rate,
@@ -26,8 +27,10 @@ Shape = tuple[int, ...]
 Axes = tuple[int, ...]
 Matrices = Mapping[tuple[Role, Shape], int]
 """Number of matrices and stacked matrices by role and shape."""
-KINDS = "sgd, adam, adamw, lamb or adafactor."
+KINDS = "sgd, adam, adamw, lamb, adafactor, muon, schedule-free or lion."
 """Values of the field ``kind``, in words."""
+RATE_SHARE = "rate_share"
+"""Option of a parameter group: its share of the learning rate."""
 _PROBE = (3, 2)
 
 
@@ -59,7 +62,9 @@ class OptimizerTable(Table):
         0.0, needs={"schedule": ("linear", "polynomial", "cosine")}
     )
     """Learning rate at the end, as a share of the peak."""
-    cooldown_share: RunShare[float] = field(0.0, needs={"schedule": ("constant", "inverse-sqrt")})
+    cooldown_share: RunShare[float] = field(
+        0.0, needs={"schedule": ("constant", "inverse-sqrt")}, when=("scheduled",)
+    )
     """Last share of the run, over which the rate falls linearly to 0; 0: no cooldown."""
     clip_norm: NormLimit[float] = 1.0
     """Largest global norm of the gradient; 0 turns clipping off."""
@@ -85,8 +90,12 @@ class OptimizerTable(Table):
         """Count the states of a gain or bias that have its size; others take next to nothing."""
         return list(self.state_shapes(_PROBE, "bias").values()).count(_PROBE)
 
-    def options(self, role: Role) -> dict[str, Any]:
-        """Return a parameter's options by role; those with equal options are updated together.
+    def is_orthogonalised(self, shape: Shape, role: Role) -> bool:
+        """Return whether a parameter's update is orthogonalised, and its gradient not clipped."""
+        return False
+
+    def options(self, shape: Shape, role: Role) -> dict[str, Any]:
+        """Return a parameter's options; parameters with equal options are updated together.
 
         Weight decay acts on everything but vectors, and on vectors with ``decay_vectors``.
         """
@@ -218,10 +227,10 @@ class AdamWConfig(OptimizerTable):
         """Return the axes of both moments and, where they are corrected, of the count."""
         return counted_moments(shape) if self.bias_correction else moments(shape)
 
-    def options(self, role: Role) -> dict[str, Any]:
+    def options(self, shape: Shape, role: Role) -> dict[str, Any]:
         """Return the weight decay and, with a scale per variable, the number of its last axes."""
         axes = {"n_axes": variable_axes(role)} if self.parameter_scale else {}
-        return {**super().options(role), **axes}
+        return {**super().options(shape, role), **axes}
 
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
@@ -254,10 +263,10 @@ class LambConfig(OptimizerTable):
         """Return the axes of both moments and, where they are corrected, of the count."""
         return counted_moments(shape) if self.form == "published" else moments(shape)
 
-    def options(self, role: Role) -> dict[str, Any]:
+    def options(self, shape: Shape, role: Role) -> dict[str, Any]:
         """Return the weight decay and the unit of the trust ratio: tensor, map, or none."""
         adapted = "none" if role in VECTORS else "map" if role == "stacked" else "tensor"
-        return {**super().options(role), "adapted": adapted}
+        return {**super().options(shape, role), "adapted": adapted}
 
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
@@ -310,10 +319,10 @@ class AdafactorConfig(OptimizerTable):
         *stacked, rows, columns = axes
         return {"exp_avg_sq_row": (*stacked, rows), "exp_avg_sq_col": (*stacked, columns)}
 
-    def options(self, role: Role) -> dict[str, Any]:
+    def options(self, shape: Shape, role: Role) -> dict[str, Any]:
         """Return the options with the number of last axes factored, clipped and scaled as a
         unit."""
-        return {**super().options(role), "n_axes": variable_axes(role)}
+        return {**super().options(shape, role), "n_axes": variable_axes(role)}
 
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
@@ -339,8 +348,159 @@ class AdafactorConfig(OptimizerTable):
         return most
 
 
+class MuonConfig(OptimizerTable):
+    """Muon (Jordan 2024) for the maps of a model, AdamW for its other parameters.
+
+    The momentum of a map is orthogonalised by Newton-Schulz iterations: its singular values become
+    about 1, its singular vectors stay. Maps with a side of 1, heads, embeddings, tables, gains and
+    biases go by AdamW. ``clip_norm`` counts and scales the gradients of AdamW's parameters only,
+    since an orthogonalised update does not depend on the scale of the gradient.
+    """
+
+    kind: Literal["muon"] = field("muon", description=KINDS)
+    clip_norm: NormLimit[float] = 1.0
+    """Largest norm of the gradients of AdamW's parameters, the only ones that it counts and scales;
+    0 turns clipping off."""
+    adamw_lr: Rate[float | None] = field(None, derived="lr")
+    """Peak learning rate of AdamW's parameters; its schedule is that of lr."""
+    adjust_lr: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
+    """Factor of a map's learning rate: match_rms_adamw, 0.2 times the root of its longer side, for
+    updates as long as AdamW's (Moonlight); original, the root of rows / columns, at least 1."""
+    muon_unit: Literal["map", "head"] = field("map", when=("attention",))
+    """Matrices that are orthogonalised: each linear map; or, of an attention's maps, each head's
+    part."""
+    momentum: float = field(0.95, gt=0.0, lt=1.0)
+    """Decay rate of the running mean of the gradients."""
+    nesterov: bool = True
+    """Nesterov's momentum: the gradient is mixed into the mean once more."""
+    newton_schulz_steps: int = field(5, unit="iterations", ge=1, le=99)
+    """Newton-Schulz iterations."""
+    newton_schulz_coefficients: Factors = (3.4445, -4.775, 2.0315)
+    """a, b and c of an iteration, which maps a singular value x to a x + b x**3 + c x**5."""
+    newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Precision of the iterations: sums are in float32; bfloat16 rounds what is stored, on every
+    machine, whether it has bfloat16 units or not."""
+    betas: SharePair = (0.9, 0.95)
+    """Decay rates of AdamW's first and second moment."""
+    eps: Fraction[float] = 1e-8
+    """Added to the root of AdamW's second moment."""
+    weight_decay: Weight[float] = 0.1
+    """Decoupled decay of matrices and embeddings."""
+    decay_vectors: bool = DECAY_VECTORS
+    layer_decay: Fraction[float] = LAYER_DECAY
+
+    def is_orthogonalised(self, shape: Shape, role: Role) -> bool:
+        """Return whether a parameter is a linear map, or several, with both sides above 1."""
+        return role in ("matrix", "stacked") and min(shape[-2:]) > 1
+
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
+        """Return the axes of the momentum, or of AdamW's moments."""
+        if self.is_orthogonalised(shape, role):
+            return {"momentum_buffer": all_axes(shape)}
+        return counted_moments(shape)
+
+    def options(self, shape: Shape, role: Role) -> dict[str, Any]:
+        """Return the weight decay, whether to orthogonalise, and the share of the rate."""
+        is_orthogonalised = self.is_orthogonalised(shape, role)
+        share = 1.0 if is_orthogonalised else (self.adamw_lr or self.lr) / self.lr
+        options = {"is_orthogonalised": is_orthogonalised, RATE_SHARE: share}
+        return {**super().options(shape, role), **options}
+
+    def rate_factor(self, n_rows: int, n_columns: int) -> float:
+        """Return the factor of the learning rate of an orthogonalised matrix."""
+        if self.adjust_lr == "original":
+            return math.sqrt(max(1, n_rows / n_columns))
+        return 0.2 * math.sqrt(max(n_rows, n_columns))
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count AdamW's updates, or those of the maps of one shape that are updated together.
+
+        Newton-Schulz holds maps in three versions, and two products of their shorter sides; before,
+        there are a mixed momentum and its copy. Of sharded parameters, whole maps are held, twice.
+        """
+        by_shape: Counter[Shape] = Counter()
+        for (role, shape), n_matrices in matrices.items():
+            if self.is_orthogonalised(shape, role):
+                by_shape[shape] += n_matrices
+        most = 0
+        for shape, n_matrices in by_shape.items():
+            n_maps = min(n_matrices, max(1, n_together // math.prod(shape))) * math.prod(shape)
+            n_held = 3 * n_maps + 2 * n_maps * min(shape[-2:]) // max(shape[-2:])
+            if self.newton_schulz_dtype == "bfloat16":
+                n_held //= 2
+            most = max(most, 2 * n_maps + n_held if is_divided else max(2 * n_maps, n_held))
+        n_others = n_trained - sum(n * math.prod(shape) for shape, n in by_shape.items())
+        return max(most, n_others)
+
+
+class ScheduleFreeConfig(OptimizerTable):
+    """Schedule-free AdamW (Defazio et al. 2024): a constant rate, and weights that are averages.
+
+    Gradients are taken at an interpolation between the average and the fast weights; evaluations,
+    checkpoints and the final model have the average.
+    """
+
+    kind: Literal["schedule-free"] = field("schedule-free", description=KINDS)
+    lr: Rate[float] = 0.0025
+    schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
+        "constant", when=("scheduled",)
+    )
+    """Shape of the learning rate after warm-up."""
+    betas: SharePair = (0.9, 0.999)
+    """Weight of the average in the interpolation, above 0, and decay rate of the second moment."""
+    eps: Fraction[float] = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Weight[float] = 0.1
+    """Decoupled decay of matrices and embeddings."""
+    decay_vectors: bool = DECAY_VECTORS
+    layer_decay: Fraction[float] = LAYER_DECAY
+
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
+        """Return the axes of the fast weights, the second moment, the count and the weight sum."""
+        axes = all_axes(shape)
+        return {"step": (), "weight_sum": (), "z": axes, "exp_avg_sq": axes}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the updates."""
+        return n_trained
+
+
+class LionConfig(OptimizerTable):
+    """Lion (Chen et al. 2023): the sign of an average of gradients, with decoupled decay."""
+
+    kind: Literal["lion"] = field("lion", description=KINDS)
+    lr: Rate[float] = 1e-4
+    betas: SharePair = (0.9, 0.99)
+    """Weight of the running average in the update, and its decay rate."""
+    weight_decay: Weight[float] = 0.3
+    """Decoupled decay of matrices and embeddings."""
+    decay_vectors: bool = DECAY_VECTORS
+    layer_decay: Fraction[float] = LAYER_DECAY
+
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
+        """Return the axes of the running average of the gradients."""
+        return {"exp_avg": all_axes(shape)}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the updates."""
+        return n_trained
+
+
 OptimizerConfig = Annotated[
-    SgdConfig | AdamConfig | AdamWConfig | LambConfig | AdafactorConfig,
+    SgdConfig
+    | AdamConfig
+    | AdamWConfig
+    | LambConfig
+    | AdafactorConfig
+    | MuonConfig
+    | ScheduleFreeConfig
+    | LionConfig,
     Field(discriminator="kind"),
 ]
 OPTIMIZERS: dict[str, type[Table]] = {
@@ -349,4 +509,7 @@ OPTIMIZERS: dict[str, type[Table]] = {
     "adamw": AdamWConfig,
     "lamb": LambConfig,
     "adafactor": AdafactorConfig,
+    "muon": MuonConfig,
+    "schedule-free": ScheduleFreeConfig,
+    "lion": LionConfig,
 }

@@ -8,7 +8,7 @@ from sublayer.config.contradictions import check_model
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, task_of
 from sublayer.config.model import ModelConfig, write_block
 from sublayer.config.objective import SupervisedObjective
-from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.optimizers import MuonConfig, OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
 from sublayer.config.stacks import stacks
 from sublayer.config.train import LENGTHS, TrainConfig
@@ -344,8 +344,14 @@ def resolve_train(
 
 
 def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerConfig:
-    """Resolve the warm-up of a run of ``steps`` optimizer steps; raise as ``warmup_steps`` does."""
-    return optimizer.model_copy(update={"warmup_steps": warmup_steps(optimizer, steps)})
+    """Resolve the warm-up of a run of ``steps`` optimizer steps, and the rate of Muon's AdamW.
+
+    Raises as ``warmup_steps`` does.
+    """
+    derived: dict[str, Any] = {"warmup_steps": warmup_steps(optimizer, steps)}
+    if isinstance(optimizer, MuonConfig):
+        derived["adamw_lr"] = optimizer.adamw_lr or optimizer.lr
+    return optimizer.model_copy(update=derived)
 
 
 def warmup_steps(optimizer: OptimizerConfig, steps: int) -> int:

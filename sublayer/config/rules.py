@@ -339,6 +339,10 @@ CONDITIONS: dict[str, Use] = {
         lambda recipe: getattr(recipe.optimizer, "weight_decay", 0.0) > 0,
     ),
     "one-stack": _values_use("model.kind", ("decoder", "encoder", "lstm")),
+    "scheduled": Use(
+        "optimizer.kind is not schedule-free",
+        lambda recipe: recipe.optimizer.kind != "schedule-free",
+    ),
     "warmup": Use(
         "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for "
         "gpt1, inverse-sqrt for constant",

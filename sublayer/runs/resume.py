@@ -1,4 +1,4 @@
-"""Resumption of a run: its inputs compared with those at its start, and its lengthening.
+"""Resumption of a run: its inputs compared with those at its start; its lengthening and branches.
 
 ``inputs.json``, next to ``recipe.toml``, holds the digest of each input and the recipe as the run
 began with it. Runs, fine-tunings and studies compare here on resume. Digests are of the prepared
@@ -6,11 +6,16 @@ data, so that comparing reads nothing.
 
 A longer run continues from its newest checkpoint. Settings derived from its first length stay: the
 warm-up, and the intervals of logging, evaluation and saving.
+
+A branch is a run that begins at a checkpoint of another one, and lets its constant rate fall: its
+folder is that of a run of the branch's recipe that was interrupted there.
 """
 
 import json
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +34,20 @@ from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest
 from sublayer.files.checkpoints import (
+    MANIFEST,
     PACE,
+    STATE,
     Input,
     Lengthening,
+    SavedEvaluation,
+    SavedState,
     check_record,
     checkpoint_path,
+    new_checkpoint,
     read_record,
     read_state,
     saved_steps,
+    verify_checkpoint,
     verify_parts,
 )
 from sublayer.files.parsing import (
@@ -48,11 +59,12 @@ from sublayer.files.parsing import (
     read_typed,
 )
 from sublayer.files.storage import as_typed, expanded, write_file
-from sublayer.numbers import count
+from sublayer.numbers import count, enumerate_names
 from sublayer.objective.base import family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.system.terminal import Say
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
+from sublayer.training.log import METRICS, read_metrics
 from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.warm_start import StartModel
 from sublayer.values import show
@@ -448,3 +460,105 @@ def _steps(run: Path, requested: Recipe, data: Data) -> int:
         raise ConfigError(f"{error}: give train.steps instead of train.minutes") from None
     step_s = max(state.seconds, state.step_seconds) / max(1, state.step)
     return int(60.0 * requested.train.minutes / step_s)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Decay of a run's constant rate, in a run of its own that begins at one of its checkpoints."""
+
+    run: Path
+    state: SavedState
+    recipe: ResolvedRecipe
+    """The run's recipe with the branch's length and cooldown."""
+
+    def begin(self, folder: Path) -> None:
+        """Write the folder of the branch as if it had been interrupted at its first step.
+
+        It has the checkpoint, that of the best evaluation, the metrics and the inputs of the run.
+        Raises ConfigError if the folder is taken, CheckpointError for a damaged checkpoint.
+        """
+        target = RunFolder(folder)
+        target.check_free()
+        step = self.state.step
+        for kept in sorted(self.state.best_steps() | {step}):
+            source = checkpoint_path(self.run / CHECKPOINTS, kept)
+            verify_checkpoint(source)
+            with new_checkpoint(folder / CHECKPOINTS, kept) as partial:
+                others = shutil.ignore_patterns(MANIFEST)
+                shutil.copytree(source, partial, ignore=others, dirs_exist_ok=True)
+                if kept == step:
+                    (partial / STATE).write_text(self.state.model_dump_json())
+        shutil.copyfile(self.run / METRICS, folder / METRICS)
+        began, path = read_began(self.run), self.run / RECIPE
+        if began is not None:
+            keep_inputs(folder, self.recipe, began.inputs)
+        given = ("train.steps", "optimizer.cooldown_share", "optimizer.warmup_steps")
+        derived = [name for name in read_derived(path) if name not in given]
+        before, after = RunFolder(self.run).recipe().train.steps, self.recipe.train.steps
+        change = Lengthening(at_step=step, from_steps=before, to_steps=after)
+        target.write_recipe(self.recipe, derived, (*read_lengthenings(path), change))
+
+
+def plan_branch(run: Path, decay: float, at_step: int | None = None) -> Branch:
+    """Plan the decay of a run's constant rate to 0, from a kept checkpoint on, by default the last.
+
+    ``decay`` is the number of steps of the decay or, below 1, its share of the branch's steps.
+    Raises ConfigError where the rate of the run is not constant at the checkpoint, and where there
+    is no such checkpoint; CheckpointError where it is damaged.
+    """
+    recipe = RunFolder(run).recipe()
+    optimizer, steps = recipe.optimizer, recipe.train.steps
+    if optimizer.schedule != "constant" or optimizer.kind == "schedule-free":
+        name = "kind" if optimizer.schedule == "constant" else "schedule"
+        raise ConfigError(
+            f"{run} has optimizer.{name} = {getattr(optimizer, name)}, and --branch-decay decays a "
+            "constant rate: name a run with optimizer.schedule = constant"
+        )
+    rises, falls = optimizer.warmup_steps or 0, steps - optimizer.cooldown_share * steps
+    saved = [step for step in saved_steps(run / CHECKPOINTS) if rises <= step <= falls]
+    if not saved or at_step not in (None, *saved):
+        kept = f"at {enumerate_names([f'{step:,}' for step in saved])}" if saved else "nowhere"
+        what = "no checkpoint" if at_step is None else f"no checkpoint of step {at_step:,}"
+        raise ConfigError(
+            f"{run} has {what} to branch from: it has some where its rate is constant {kept}; "
+            "train.keep_steps of a run keeps further ones"
+        )
+    step = saved[-1] if at_step is None else at_step
+    n_steps = round(step * decay / (1.0 - decay)) if decay < 1.0 else int(decay)
+    if n_steps < 1 or (decay >= 1.0 and n_steps != decay):
+        raise ConfigError(
+            f"--branch-decay {decay:g} is no length of a decay from step {step:,} on: give a whole "
+            "number of steps, or a share of the branch's steps, below 1"
+        )
+    total = step + n_steps
+    keep = tuple(kept for kept in recipe.train.keep_steps if step < kept <= total)
+    lengths: dict[str, Any] = {**dict.fromkeys(LENGTHS), "steps": total, "keep_steps": keep}
+    rates: dict[str, Any] = {"cooldown_share": n_steps / total, "warmup_share": None}
+    changed = {
+        "title": f"{recipe.title or run.name}, decay from step {step:,}",
+        "train": recipe.train.model_copy(update=lengths),
+        "optimizer": optimizer.model_copy(update=rates),
+    }
+    return Branch(run, _branched_state(run, step), recipe.model_copy(update=changed))
+
+
+def _branched_state(run: Path, step: int) -> SavedState:
+    """Return the state at a checkpoint of a run, with best evaluations that are kept.
+
+    If the best one is not, the checkpoint's takes its place.
+    """
+    state = read_state(checkpoint_path(run / CHECKPOINTS, step))
+    kept, best = saved_steps(run / CHECKPOINTS), state.best
+    if best is not None and best.step not in kept:
+        found = [line for line in read_metrics(run / METRICS) if line["kind"] == "valid"]
+        values = next((line for line in found if line["step"] == step), None)
+        if values is None:
+            raise ConfigError(
+                f"{run} was not evaluated at step {step:,}, and keeps no better checkpoint before "
+                "it: branch from an evaluated step"
+            )
+        names = [name for name in best.model_dump() if name in values]
+        best = SavedEvaluation(**{name: values[name] for name in names})
+    bests = {task: row for task, row in state.task_bests.items() if row.step in kept}
+    update = {"best": best, "task_bests": bests, "waited": 0, "has_stopped": False}
+    return state.model_copy(update=update)

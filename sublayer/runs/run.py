@@ -35,6 +35,7 @@ from sublayer.numbers import count
 from sublayer.objective.base import Family, family_of
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder, check_start
 from sublayer.runs.resume import (
+    Branch,
     add_replanned,
     check_inputs,
     earlier_ends,
@@ -130,6 +131,12 @@ def train_run(
             keep_run_pace(session.recipe, setup, state.seconds / state.step)
         world.part()
     return record
+
+
+def begin_branch(branch: Branch, out: Path, device: str | None = None) -> None:
+    """Write the folder of a branch, once for all processes; ``train_run`` resumes it."""
+    world = join_world(choose_device(device), 60.0 * branch.recipe.train.hang_minutes)
+    world.by_first(lambda: branch.begin(out))
 
 
 def _shape(recipe: Recipe, data: Data | None, pretrained: StartModel | None = None) -> ModelConfig:

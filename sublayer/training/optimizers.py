@@ -15,17 +15,24 @@ from inspect import unwrap
 from typing import Any, Literal, TypeVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from sublayer.config.model import Role
 from sublayer.config.optimizers import (
+    RATE_SHARE,
     AdafactorConfig,
     AdamConfig,
     LambConfig,
+    LionConfig,
+    MuonConfig,
     OptimizerConfig,
+    ScheduleFreeConfig,
     SgdConfig,
     Shape,
 )
+from sublayer.model.blocks import Attention, CrossAttention
+from sublayer.model.kernels.products import has_bfloat16_units
 from sublayer.model.kernels.sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.model.parameters import named_parameters
 from sublayer.objective.base import Objective
@@ -42,16 +49,20 @@ class Division:
     """Sharding of parameters among processes, and sums over shards.
 
     ``parts`` has the whole shape of each sharded parameter, and the axis along which it is divided,
-    from 0; others are replicated. ``total`` sums a tensor over processes.
+    from 0; others are replicated. ``total`` sums a tensor over processes. Process ``rank`` of
+    ``size`` has the part that PyTorch gives it: the last parts may be shorter, or empty.
     """
 
     def __init__(
         self,
         parts: Mapping[Tensor, tuple[Shape, int]] | None = None,
         total: Callable[[Tensor], Tensor] | None = None,
+        rank: int = 0,
+        size: int = 1,
     ) -> None:
         self._parts = parts or {}
         self._total = total
+        self._rank, self._size = rank, size
 
     def shape(self, parameter: Tensor) -> Shape:
         """Return the shape of the whole parameter."""
@@ -72,6 +83,28 @@ class Division:
         """Check whether a variable, which is the last axes of a parameter, is sharded."""
         axis = self.axis(parameter)
         return axis is not None and axis >= -n_axes
+
+    def part(self, whole: Tensor, parameter: Tensor) -> Tensor:
+        """Return this process's part of a tensor with the whole parameter's shape, as a view."""
+        axis = self.axis(parameter)
+        if axis is None:
+            return whole
+        start = min(self._rank * -(-whole.shape[axis] // self._size), whole.shape[axis])
+        return whole.narrow(axis, start, parameter.shape[axis])
+
+    def gather(
+        self, values: Sequence[Tensor], parameters: Sequence[Tensor]
+    ) -> Exchanging[Sequence[Tensor]]:
+        """Gather whole tensors from parts with the layout of parameters, all sharded or none."""
+        if self.axis(parameters[0]) is None:
+            return values
+        wholes = []
+        for value, parameter in zip(values, parameters, strict=True):
+            # A sum with -0 is exact, even if the other number is a zero of either sign.
+            whole = value.new_full(self.shape(parameter), -0.0)
+            self.part(whole, parameter).copy_(value)
+            wholes.append(whole)
+        return (yield wholes)
 
     def whole_norms(
         self, norms: Sequence[Tensor], are_parts: Sequence[bool]
@@ -150,8 +183,13 @@ WHOLE = Division()
 class Optimizer(torch.optim.Optimizer):
     """PyTorch's base class of optimizers, with undecorated methods."""
 
+    moves_before_gradient = False
+    """Whether ``begin`` changes the weights."""
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+    def begin(self) -> None:
+        """Move weights to where the step's gradient is computed; a no-op here."""
 
 
 class Sgd(Optimizer, torch.optim.SGD):
@@ -176,6 +214,23 @@ State = MutableMapping[Tensor, dict[str, Any]]
 """Optimizer state of a parameter, under the names of PyTorch's Adam."""
 
 
+def updated_together(parameters: Iterable[Tensor], division: Division) -> Iterator[list[Tensor]]:
+    """Group parameters of the same shape and sharding into updates, alike in all processes.
+
+    Parameters without a gradient are left out.
+    """
+    by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            layout = division.shape(parameter), division.axis(parameter)
+            by_layout.setdefault(layout, []).append(parameter)
+    for (shape, _), alike in by_layout.items():
+        part = CPU_UPDATE_PART if alike[0].device.type == "cpu" else GPU_UPDATE_PART
+        n_together = max(1, part // math.prod(shape))
+        for start in range(0, len(alike), n_together):
+            yield alike[start : start + n_together]
+
+
 def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
     """Add one to the step count of each parameter; return the counts as one float64 tensor ``[n]``.
 
@@ -194,10 +249,11 @@ class MomentOptimizer(Optimizer):
     """Update ``w`` by ``-lr * (d + weight_decay * w)``, where d is Adam's direction.
 
     d is ``m / (sqrt(v) + eps)``, where m and v are running averages of the gradient and of its
-    square, starting at 0; with ``is_corrected`` they are first divided by ``1 - beta^t``. Each
-    group has its own decay. Parameters without a gradient are skipped. There is no synchronization
-    with the device. Subclasses scale the direction before or after decay is added, possibly by
-    norms of whole parameters, which ``division`` sums over shards in one exchange for all groups.
+    square, starting at 0; with ``is_corrected`` they are first divided by ``1 - beta^t``. Without
+    ``has_momentum`` m is the gradient itself. Each group has its own decay. Parameters without a
+    gradient are skipped. There is no synchronization with the device. Subclasses scale the
+    direction before or after decay is added, possibly by norms of whole parameters, which
+    ``division`` sums over shards in one exchange for all groups.
     """
 
     def __init__(
@@ -206,11 +262,13 @@ class MomentOptimizer(Optimizer):
         *,
         lr: float,
         betas: tuple[float, float],
-        eps: float,
-        is_corrected: bool,
+        eps: float = 0.0,
+        is_corrected: bool = False,
+        has_momentum: bool = True,
         division: Division = WHOLE,
     ) -> None:
         self.is_corrected = is_corrected
+        self.has_momentum = has_momentum
         self.division = division
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
         super().__init__(groups, defaults)
@@ -254,15 +312,11 @@ class MomentOptimizer(Optimizer):
         in the dtype of the parameter.
         """
         beta1, beta2 = group["betas"]
-        states = [self.state[parameter] for parameter in parameters]
-        for parameter, state in zip(parameters, states, strict=True):
-            for name in ("exp_avg", "exp_avg_sq"):
-                if name not in state:
-                    state[name] = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        first = [state["exp_avg"] for state in states]
-        second = [state["exp_avg_sq"] for state in states]
-        torch._foreach_lerp_(first, gradients, 1.0 - beta1)
+        gradients = first = _gradients(parameters)
+        if self.has_momentum:
+            first = self._states("exp_avg", parameters)
+            torch._foreach_lerp_(first, gradients, 1.0 - beta1)
+        second = self._states("exp_avg_sq", parameters)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
         directions = torch._foreach_sqrt(second)
@@ -273,9 +327,20 @@ class MomentOptimizer(Optimizer):
         torch._foreach_add_(directions, group["eps"])
         torch._foreach_reciprocal_(directions)
         torch._foreach_mul_(directions, first)
-        if self.is_corrected:
+        if self.is_corrected and self.has_momentum:
             torch._foreach_div_(directions, (1.0 - beta1**steps).unbind())
         return list(directions)
+
+    def _states(self, name: str, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Return a state of each parameter, at first 0."""
+        for parameter in parameters:
+            if name not in self.state[parameter]:
+                self.state[parameter][name] = torch.zeros_like(parameter)
+        return [self.state[parameter][name] for parameter in parameters]
+
+
+def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 SMALLEST_SCALE = 1e-3
@@ -385,6 +450,207 @@ def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
     return [variable for tensor in tensors for variable in tensor.unbind()]
 
 
+class Lion(MomentOptimizer):
+    """Update ``w`` by ``-lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * w)``.
+
+    m is the running average of the gradient g with decay rate beta2, updated afterwards.
+
+    Source: Chen et al. 2023 (2302.06675), algorithm 2.
+    """
+
+    def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        beta1, beta2 = group["betas"]
+        gradients, averages = _gradients(parameters), self._states("exp_avg", parameters)
+        directions = torch._foreach_lerp(averages, gradients, 1.0 - beta1)
+        torch._foreach_sign_(directions)
+        torch._foreach_lerp_(averages, gradients, 1.0 - beta2)
+        return list(directions)
+
+
+class ScheduleFree(MomentOptimizer):
+    """Schedule-free AdamW: weights x are the average of fast weights z.
+
+    ``begin`` moves the weights to ``y = beta1 x + (1 - beta1) z``, where the gradient is computed.
+    A step moves z by ``-lr * (g / (sqrt(v) + eps) + weight_decay * y)``, v corrected for its start,
+    and x by ``lr^2 / sum(lr^2)`` of its distance to z; between steps the weights are x.
+
+    Source: Defazio et al. 2024 (2405.15682), algorithm 1 and appendix; as released,
+    facebookresearch/schedule_free. Departure: x is computed after every step, not only for
+    evaluations, so that results do not depend on when these take place.
+    """
+
+    moves_before_gradient = True
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Move weights from x to y."""
+        for group in self.param_groups:
+            self._shift(group["params"], 1.0 - group["betas"][0])
+
+    def _updates(self) -> Iterator[Exchanging[None]]:
+        yield from super()._updates()
+        for group in self.param_groups:
+            unused = [parameter for parameter in group["params"] if parameter.grad is None]
+            self._shift(unused, 1.0 - 1.0 / group["betas"][0])
+
+    def _shift(self, parameters: Iterable[Tensor], share: float) -> None:
+        """Move weights by a share of their distance to z, if there is one."""
+        moved = [parameter for parameter in parameters if self.state.get(parameter)]
+        if moved:
+            torch._foreach_lerp_(moved, [self.state[parameter]["z"] for parameter in moved], share)
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> Exchanging[None]:
+        states, lr = [self.state[parameter] for parameter in parameters], group["lr"]
+        for parameter, state in zip(parameters, states, strict=True):
+            if "z" not in state:
+                state["z"] = parameter.detach().clone()
+                state["weight_sum"] = parameter.new_zeros(())
+        updates = self._directions(parameters, group)
+        if group["weight_decay"] > 0:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        self._shift(parameters, 1.0 - 1.0 / group["betas"][0])
+        fast, sums = [state["z"] for state in states], [state["weight_sum"] for state in states]
+        torch._foreach_add_(fast, updates, alpha=-lr)
+        torch._foreach_add_(sums, lr**2)
+        # Without a rate so far x equals z, whatever its share.
+        shares = lr**2 / torch.stack(sums).clamp_(min=torch.finfo(sums[0].dtype).tiny)
+        torch._foreach_lerp_(parameters, fast, shares.unbind())
+        yield from ()
+
+
+HeadAxis = tuple[int, int]
+"""Axis of a map's heads, -2 or -1, and the width of a head."""
+
+
+def head_axes(objective: Objective) -> dict[str, HeadAxis]:
+    """Find the axis of heads in the maps of attentions, by the parameter's persistent name."""
+    names = {id(parameter): name for name, parameter in named_parameters(objective)}
+    found = {}
+    for module in objective.modules():
+        if isinstance(module, Attention | CrossAttention):
+            for maps in module.stored_maps:
+                found[names[id(maps.weight)]] = (-2, module.d_head)
+            found[names[id(module.output.weight)]] = (-1, module.d_head)
+    return found
+
+
+_SMALLEST_NORM = 1e-7
+"""Minimum Frobenius norm by which Newton-Schulz divides."""
+
+
+def orthogonalise(
+    maps: Float[Tensor, "N rows columns"], coefficients: tuple[float, float, float], n_steps: int
+) -> Float[Tensor, "N rows columns"]:
+    """Map the singular values of matrices towards 1, by Newton-Schulz iterations in their dtype.
+
+    Matrices are divided by their Frobenius norm, in place; an iteration is ``a X + (b A + c A^2)
+    X`` with ``A = X X^T``. In bfloat16 each result is rounded, and sums are in float32; a processor
+    without bfloat16 units computes the same in float32, from rounded numbers, in another order of
+    summation, since its bfloat16 products are far slower.
+
+    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks".
+    """
+    a, b, c = coefficients
+    emulates = maps.dtype == torch.bfloat16 and maps.is_cpu and not has_bfloat16_units()
+    is_tall = maps.shape[-2] > maps.shape[-1]
+    x = maps.mT if is_tall else maps
+    # One by one, since a norm over the last axes would add in another order.
+    norms = torch.stack(list(torch._foreach_norm(list(maps.unbind()))))
+    x.div_(norms.clamp_(min=_SMALLEST_NORM)[:, None, None])
+    if emulates:
+        x = x.float()
+
+    def rounded(values: Tensor) -> Tensor:
+        return values.bfloat16().float() if emulates else values
+
+    for _ in range(n_steps):
+        gram = rounded(x @ x.mT)
+        polynomial = rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+        x = rounded(torch.baddbmm(x, polynomial, x, beta=a))
+    x = x.to(maps.dtype)
+    return x.mT if is_tall else x
+
+
+class Muon(MomentOptimizer):
+    """Muon for linear maps, corrected AdamW for all other parameters.
+
+    A map is updated by ``-lr * (factor * O + weight_decay * w)``, where O is the orthogonalised
+    momentum. Groups with ``is_orthogonalised`` hold maps, those of one ``heads`` with heads along
+    an axis, each of which is orthogonalised separately. Sharded maps are gathered, those of one
+    update at a time, and orthogonalised in every process.
+
+    Sources: Jordan et al. 2024; Liu et al. 2025 (2502.16982), for decay and the factor of the rate;
+    ``torch.optim.Muon``, which it equals to the bit on a processor with bfloat16 units.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        config: MuonConfig,
+        division: Division = WHOLE,
+    ) -> None:
+        self.config = config
+        super().__init__(
+            groups,
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            is_corrected=True,
+            division=division,
+        )
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient; there is no closure."""
+        for update in self._updates():
+            # One after the other, so that few whole maps are held at a time.
+            self.division.run([update])
+
+    def _updates(self) -> Iterator[Exchanging[None]]:
+        for group in self.param_groups:
+            if group["is_orthogonalised"]:
+                for together in updated_together(group["params"], self.division):
+                    yield self._update_maps(together, group)
+            elif _gradients(group["params"]):
+                used = [each for each in group["params"] if each.grad is not None]
+                yield self._update(used, group)
+
+    def _update_maps(self, parameters: list[Tensor], group: dict[str, Any]) -> Exchanging[None]:
+        config, lr, heads = self.config, group["lr"], group["heads"]
+        gradients, means = _gradients(parameters), self._states("momentum_buffer", parameters)
+        torch._foreach_lerp_(means, gradients, 1.0 - config.momentum)
+        mixed = torch._foreach_lerp(gradients, means, config.momentum) if config.nesterov else means
+        wholes = yield from self.division.gather(mixed, parameters)
+        dtype = getattr(torch, config.newton_schulz_dtype)
+        maps = torch.cat([_divided(whole, heads).to(dtype) for whole in wholes])
+        n_maps, shape = len(maps) // len(parameters), wholes[0].shape
+        del mixed, wholes
+        factor = config.rate_factor(*maps.shape[-2:])
+        maps = orthogonalise(maps, config.newton_schulz_coefficients, config.newton_schulz_steps)
+        updates = [_joined(part, heads).reshape(shape) for part in torch.split(maps, n_maps)]
+        parts = [
+            self.division.part(update, parameter)
+            for update, parameter in zip(updates, parameters, strict=True)
+        ]
+        torch._foreach_mul_(parameters, 1.0 - lr * group["weight_decay"])
+        torch._foreach_add_(parameters, parts, alpha=-lr * factor)
+
+
+def _divided(
+    maps: Float[Tensor, "*maps rows columns"], heads: HeadAxis | None
+) -> Float[Tensor, "N some_rows some_columns"]:
+    """Return a parameter's maps, or the heads of each, as one batch."""
+    if heads is not None:
+        axis, width = heads
+        maps = torch.unflatten(maps, axis, (-1, width)).movedim(axis - 1, -3)
+    return maps.flatten(0, -3) if maps.dim() > 2 else maps.unsqueeze(0)
+
+
+def _joined(maps: Float[Tensor, "N rows columns"], heads: HeadAxis | None) -> Float[Tensor, "..."]:
+    """Order a batch of ``_divided`` as its parameter."""
+    return maps if heads is None else maps.movedim(-3, heads[0] - 1)
+
+
 _EPS = 1e-30
 """Constant added to squares of gradients."""
 
@@ -425,18 +691,8 @@ class Adafactor(Optimizer):
 
     def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
-            # Parameters of the same shape and sharding are grouped, alike in all processes.
-            by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    layout = self.division.shape(parameter), self.division.axis(parameter)
-                    by_layout.setdefault(layout, []).append(parameter)
-            for (shape, _), alike in by_layout.items():
-                part = CPU_UPDATE_PART if alike[0].device.type == "cpu" else GPU_UPDATE_PART
-                n_together = max(1, part // math.prod(shape))
-                for start in range(0, len(alike), n_together):
-                    together = alike[start : start + n_together]
-                    yield self._update(together, group["lr"], group["n_axes"])
+            for together in updated_together(group["params"], self.division):
+                yield self._update(together, group["lr"], group["n_axes"])
 
     def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> Exchanging[None]:
         """Update parameters of the same shape together."""
@@ -508,27 +764,27 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(tensors))
 
 
-_RATE_SHARE = "rate_share"
-"""Option of a parameter group: its share of the learning rate."""
-
-
 def build_optimizer(
     config: OptimizerConfig,
     parameters: Mapping[str, nn.Parameter],
     roles: Mapping[str, Role],
     rate_shares: Mapping[str, float] | None = None,
     division: Division = WHOLE,
-) -> torch.optim.Optimizer:
+    heads: Mapping[str, HeadAxis] | None = None,
+) -> Optimizer:
     """Build the optimizer, with parameter groups by role.
 
     ``roles`` has every name of ``parameters``, and so has ``rate_shares``, factors of the learning
     rate, by default 1. The rate is the config's until ``set_learning_rate``. ``division`` describes
-    the sharding of ``parameters``.
+    the sharding of ``parameters``, ``heads`` those of ``head_axes``.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
     groups: list[dict[str, Any]] = []
     for name, parameter in parameters.items():
-        options = {**config.options(roles[name]), _RATE_SHARE: shares[name]}
+        options = config.options(division.shape(parameter), roles[name])
+        options[RATE_SHARE] = shares[name] * options.get(RATE_SHARE, 1.0)
+        if isinstance(config, MuonConfig):
+            options["heads"] = (heads or {}).get(name) if config.muon_unit == "head" else None
         alike = [group for group in groups if group["options"] == options]
         if alike:
             alike[0]["params"].append(parameter)
@@ -539,7 +795,14 @@ def build_optimizer(
         return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
     if isinstance(config, AdafactorConfig):
         return Adafactor(groups, config, division)
-    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    if isinstance(config, MuonConfig):
+        return Muon(groups, config, division)
+    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas}
+    if isinstance(config, LionConfig):
+        return Lion(groups, **settings)
+    settings["eps"] = config.eps
+    if isinstance(config, ScheduleFreeConfig):
+        return ScheduleFree(groups, **settings, is_corrected=True, has_momentum=False)
     if isinstance(config, AdamConfig):
         return Adam(groups, **settings, fused=True)
     if isinstance(config, LambConfig):
@@ -559,7 +822,7 @@ def build_optimizer(
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Set the learning rate of every parameter group to its share of ``lr``."""
     for group in optimizer.param_groups:
-        group["lr"] = lr * group[_RATE_SHARE]
+        group["lr"] = lr * group[RATE_SHARE]
 
 
 def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:

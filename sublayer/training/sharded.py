@@ -133,7 +133,7 @@ class Sharded(DataParallel):
             parameter: (tuple(self._all[name].shape), _axis_of(self._all[name]))
             for name, parameter in self.parameters.items()
         }
-        self.division = Division(parts, world.sum)
+        self.division = Division(parts, world.sum, world.rank, world.size)
 
     def compile(self) -> None:
         """Compile the training passes: each sub-layer separately, and the code between them.

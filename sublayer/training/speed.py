@@ -24,7 +24,7 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
-from sublayer.model.kernels.products import linear, product
+from sublayer.model.kernels.products import has_bfloat16_units, linear, product
 from sublayer.numbers import count
 from sublayer.system.machine import cores, processor, wait_for
 
@@ -217,12 +217,6 @@ def bfloat16_gain(width: int, clocks: Clocks) -> float:
             slow.append(forward_and_backward(is_low=False))
             fast.append(forward_and_backward(is_low=True))
         return round(min(slow) / min(fast), 2)
-
-
-def has_bfloat16_units() -> bool:
-    """Check whether oneDNN has native bfloat16 products here, within the limits set for it."""
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return bool(is_supported is not None and is_supported())
 
 
 def product_speed(

@@ -20,7 +20,12 @@ from sublayer.model.kernels.compiled import compiled_activation, compiled_rms_no
 from sublayer.model.layers import RMSNorm
 from sublayer.model.positions import RotaryPositions
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers import build_optimizer, rate_shares, set_learning_rate
+from sublayer.training.optimizers import (
+    build_optimizer,
+    head_axes,
+    rate_shares,
+    set_learning_rate,
+)
 from sublayer.training.parallel import Alone, Exact, MicroBatch, Replicated
 from sublayer.training.world import World
 
@@ -290,7 +295,14 @@ class TrainStep:
             self.parallel.roles,
             rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
             self.parallel.division,
+            head_axes(objective),
         )
+        self._clipped: list[nn.Parameter] = []
+        self._unclipped: list[nn.Parameter] = []
+        for name, parameter in self.parameters.items():
+            shape, role = self.parallel.division.shape(parameter), self.parallel.roles[name]
+            is_map = recipe.optimizer.is_orthogonalised(shape, role)
+            (self._unclipped if is_map else self._clipped).append(parameter)
 
     def set_length(self, steps: int) -> None:
         """Change the length of the run, for the learning rate and prefetching."""
@@ -314,10 +326,15 @@ class TrainStep:
         self.lr = learning_rate(recipe.optimizer, step, self.steps)
         set_learning_rate(self.optimizer, self.lr)
         parts, n_tokens = self.prepare(step)
+        if self.optimizer.moves_before_gradient:
+            self.before_update()
+            self.optimizer.begin()
         loss = self._accumulate(step, parts)
-        norm = clip_gradient(
-            self.parameters.values(), recipe.optimizer.clip_norm, self.parallel.gradient_norm
-        )
+        gradient_norm = self.parallel.gradient_norm
+        norm = clip_gradient(self._clipped, recipe.optimizer.clip_norm, gradient_norm)
+        if self._unclipped:
+            others = [each.grad for each in self._unclipped if each.grad is not None]
+            norm = torch.hypot(norm, gradient_norm(others))
         self.before_update()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

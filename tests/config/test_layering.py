@@ -35,7 +35,8 @@ from tests.breadth import rows
 
 PURE = (
     *("_std", "base", "beta", "betas", "decay", "eps", "exponent", "first_position", "loss", "lr"),
-    *("momentum", "norm", "penalty", "power", "ratio", "seed", "threshold", "weight"),
+    *("coefficients", "momentum", "norm", "penalty", "power", "ratio", "seed", "threshold"),
+    "weight",
 )
 
 
@@ -71,6 +72,9 @@ NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
     ("train.kernels=compiled", ["model.ffn=relu"]), ("train.kernels=compiled", ["model.ffn=swish"]),
     ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
     ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
+    ("optimizer.schedule=cosine", ["optimizer.kind=schedule-free"]),
+    ("optimizer.cooldown_share=0.1", ["optimizer.kind=schedule-free"]),
+    ("optimizer.muon_unit=head", ["optimizer.kind=muon", 'model.block=["ffn"]']),
     ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
     ("data.split=80/10/10", ["data.valid_path=v", "data.test_path=t"]),
     ("train.micro_batch_sequences=5", ["train.batch_sequences=4"]),

@@ -44,6 +44,7 @@ UPDATES = {
     "published": optimizers.LambConfig(form="published"),
     "factored": AdafactorConfig(min_factored=32), "scaled": AdamWConfig(parameter_scale=True),
     "scaled, uncorrected": AdamWConfig(parameter_scale=True, bias_correction=False),
+    "in float32": optimizers.MuonConfig(newton_schulz_dtype="float32"),
 }  # fmt: skip
 HEADS = {"n_layers": 2, "n_heads": 16}
 KINDS = ({}, given.ENCODER, {"kind": "encoder-decoder"})
@@ -201,6 +202,12 @@ def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     estimated = memory.training_memory(step, optimizer, n_passes=1)
     n_bytes = 4 * kept_numbers({}, optimizer)
     assert estimated.optimizer == n_bytes == states * estimated.weights
+
+
+def test_muon_keeps_one_number_of_each_map_and_two_of_others():
+    step, muon = make_pass({}, "float32"), UPDATES["muon"]
+    estimated = memory.training_memory(step, muon, n_passes=1)
+    assert estimated.optimizer == 4 * kept_numbers({}, muon) < 2 * estimated.weights
 
 
 def test_a_loss_of_traversals_and_their_texts_keeps_what_both_keep():

@@ -21,6 +21,7 @@ OPTIMIZERS = {
     "scaled": {"optimizer.parameter_scale": True},
     "uncorrected": {"optimizer.bias_correction": False},
     "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
+    "by head": {"optimizer.kind": "muon", "optimizer.muon_unit": "head"},
 }
 
 

@@ -212,6 +212,22 @@ def test_the_gradient_is_clipped_to_the_global_norm(session):
     assert torch.stack(moved).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
+def test_muon_clips_the_gradients_of_adamws_parameters_alone(session):
+    settings = {"optimizer.kind": "muon", "optimizer.clip_norm": 0.01}
+    clipped, free = session(settings), session({**settings, "optimizer.clip_norm": 0.0})
+    (_, expected), found, train_step = gradients(free), {}, clipped.train_step
+    train_step.before_update = lambda: found.update(
+        {name: value.grad.clone() for name, value in train_step.parameters.items()}
+    )
+    whole = torch.stack([value.norm() for value in expected.values()]).norm().item()
+    assert train_step(0).gradient_norm.item() == pytest.approx(whole, rel=1e-5)
+    others = {name for name, role in train_step.parallel.roles.items() if role not in MAPS}
+    assert torch.stack([found[name].norm() for name in others]).norm().item() <= 0.01
+    for name in found.keys() - others:
+        torch.testing.assert_close(found[name], expected[name])
+
+
+MAPS = ("matrix", "stacked")
 DROPPED = {f"dropout{of}": 0.1 for of in ("", "_attention", "_ffn", "_embedding")}
 ROTARY = {"share": "all", "ffn": "swiglu", "positions": "rotary", "dropout": 0.1}
 
@@ -380,6 +396,20 @@ def test_copies_are_made_beside_the_next_pass_before_its_update(tiny, tmp_path, 
     snapshots.wait()
     saved = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
     assert all(torch.equal(value, expected[f"model.{name}"]) for name, value in saved.items())
+
+
+def test_averaged_weights_are_copied_before_a_step_moves_them(session):
+    train_step, seen = session({"optimizer.kind": "schedule-free"}).train_step, []
+    train_step(0)
+    train_step(1)
+    averaged = weights(train_step)
+    train_step.before_update = lambda: seen.append(weights(train_step))
+    train_step(2)
+    before, while_computing = seen
+    assert all(torch.equal(value, before[name]) for name, value in averaged.items())
+    assert not torch.equal(
+        while_computing["model.embedding.weight"], averaged["model.embedding.weight"]
+    )
 
 
 def test_copies_that_cannot_be_made_stop_the_run_and_hold_no_update(run, monkeypatch):

@@ -18,6 +18,9 @@ from sublayer.config.optimizers import (
     AdamConfig,
     AdamWConfig,
     LambConfig,
+    LionConfig,
+    MuonConfig,
+    ScheduleFreeConfig,
     SgdConfig,
 )
 from sublayer.errors import CheckpointError
@@ -44,6 +47,8 @@ def trainable(tensors):
 
 
 def take(optimizer, parameters, gradients):
+    if isinstance(optimizer, optimizers.Optimizer):
+        optimizer.begin()
     for name, parameter in parameters.items():
         parameter.grad = gradients.get(name)
     optimizer.step()
@@ -57,8 +62,12 @@ TABLES = {
     "scaled, uncorrected": AdamWConfig(lr=0.1, parameter_scale=True, bias_correction=False),
     "unscaled": AdafactorConfig(min_factored=4, parameter_scale=False),
     "factored": AdafactorConfig(min_factored=4),
+    "original": MuonConfig(
+        adjust_lr="original", adamw_lr=1e-3, nesterov=False, newton_schulz_dtype="float32"
+    ),
 }  # fmt: skip
 WRITTEN_HERE = ["lamb", "uncorrected", "gpt1", "scaled", "adafactor"]
+WRITTEN_HERE += ["muon", "original", "schedule-free", "lion"]
 FACTORED, ROW = TABLES["factored"], "exp_avg_sq_row"
 
 
@@ -207,7 +216,10 @@ def test_adafactor_moves_weights_of_zero_by_a_thousandth_of_the_rate(double, sha
         torch.testing.assert_close(parameters["w"].detach(), torch.full(shape, expected))
 
 
-@pytest.mark.parametrize("config", [LambConfig(lr=0.1), AdafactorConfig(min_factored=4)], ids=str)
+BY_MAP = [LambConfig(lr=0.1), AdafactorConfig(min_factored=4), MuonConfig(lr=0.1)]
+
+
+@pytest.mark.parametrize("config", BY_MAP, ids=str)
 def test_stacked_maps_move_as_they_would_one_by_one(config):
     scales = torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1)
     start = scales * draw({"w": (3, 5, 7)})["w"]
@@ -293,6 +305,130 @@ def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
     assert found == pytest.approx([1.8, 4.6], abs=1e-14)
 
 
+SIDES = {"wide": (24, 64), "tall": (96, 32), "square": (48, 48), "long": (17, 130)}
+
+
+@pytest.mark.parametrize("has_units", [True, False])
+@pytest.mark.parametrize("adjust_lr, nesterov", [("match_rms_adamw", True), ("original", False)])
+def test_maps_move_as_torchs_muon_moves_them(monkeypatch, adjust_lr, nesterov, has_units):
+    if has_units and not optimizers.has_bfloat16_units():
+        pytest.skip("PyTorch emulates bfloat16 here, with sums in another order")
+    monkeypatch.setattr(optimizers, "has_bfloat16_units", lambda: has_units)
+    rules = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.9, "nesterov": nesterov}
+    start = draw(SIDES, scale=0.1)
+    parameters, expected = trainable(start), trainable(start)
+    config = MuonConfig(**rules, adjust_lr=adjust_lr, adamw_lr=1e-3, newton_schulz_steps=4)
+    ours = build_optimizer(config, parameters, dict.fromkeys(SIDES, "matrix"))
+    theirs = torch.optim.Muon(expected.values(), **rules, adjust_lr_fn=adjust_lr, ns_steps=4)
+    for step in range(4):
+        gradients = draw(SIDES, seed=step + 1, scale=10.0 ** (step - 2))
+        take(ours, parameters, gradients)
+        take(theirs, expected, gradients)
+    for name, value in expected.items():
+        # Without units sums have another order, so that few numbers are rounded otherwise.
+        moved = torch.linalg.vector_norm(value - start[name])
+        apart = torch.linalg.vector_norm(value - parameters[name])
+        assert moved > 0.01 and apart <= (0.0 if has_units else 0.02 * moved)
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 5), (2, 6, 11)])
+def test_newton_schulz_keeps_singular_vectors_and_maps_values_as_its_coefficients(double, shape):
+    maps, coefficients = draw({"w": shape})["w"], (3.4445, -4.775, 2.0315)
+    u, values, v = torch.linalg.svd(maps, full_matrices=False)
+    values = values / torch.linalg.vector_norm(values, dim=-1, keepdim=True)
+    for _ in range(5):
+        a, b, c = coefficients
+        values = a * values + b * values**3 + c * values**5
+    assert values.min() > 0.6 and values.max() < 1.3
+    found = optimizers.orthogonalise(maps.clone(), coefficients, 5)
+    torch.testing.assert_close(found, u @ torch.diag_embed(values) @ v, rtol=0, atol=1e-12)
+
+
+def test_heads_move_as_they_would_one_by_one():
+    objective = family_of(CausalObjective()).build(make_model(1, d_head=3), CausalObjective(), 0)
+    parameters, roles = dict(objective.named_parameters()), parameter_roles(objective)
+    before = {name: value.detach().clone() for name, value in parameters.items()}
+    axes, config = optimizers.head_axes(objective), MuonConfig(lr=0.1, muon_unit="head")
+    gradients = draw({name: value.shape for name, value in before.items()})
+    take(build_optimizer(config, parameters, roles, heads=axes), parameters, gradients)
+    by_map = trainable(before)
+    take(build_optimizer(config, by_map, roles), by_map, gradients)
+    assert len(axes) == 2 * 3 and {axis for axis, _ in axes.values()} == {-2, -1}
+    for name, value in parameters.items():
+        if name not in axes:
+            assert torch.equal(value, by_map[name])
+            continue
+        axis, width = axes[name]
+        parts = [
+            {f"{n}": part for n, part in enumerate(each.reshape(-1, *each.shape[-2:]))}
+            for each in (before[name], gradients[name])
+        ]
+        start, drawn = (
+            {
+                f"{n} {h}": head
+                for n, each in part.items()
+                for h, head in enumerate(each.split(width, axis))
+            }
+            for part in parts
+        )
+        alone = trainable(start)
+        take(build_optimizer(config, alone, dict.fromkeys(alone, "matrix")), alone, drawn)
+        heads = iter(alone.values())
+        maps = [torch.cat([next(heads) for _ in range(2)], axis) for _ in parts[0]]
+        torch.testing.assert_close(value, torch.stack(maps).view_as(value))
+
+
+def test_muon_leaves_all_but_maps_to_adamw_at_its_own_rate():
+    shapes = {**SHAPES, "head": (11, 4), "thin": (1, 7), "positions": (6, 5)}
+    roles = {**ROLES, "head": "head", "thin": "matrix", "positions": "positions"}
+    parameters, expected = trainable(draw(shapes)), trainable(draw(shapes))
+    muon = build_optimizer(MuonConfig(lr=0.5, adamw_lr=0.25), parameters, roles)
+    adamw = build_optimizer(AdamWConfig(lr=0.25), expected, roles)
+    for step in range(3):
+        optimizers.set_learning_rate(muon, 0.5 / (step + 1))
+        optimizers.set_learning_rate(adamw, 0.25 / (step + 1))
+        take(muon, parameters, draw(shapes, seed=step + 1))
+        take(adamw, expected, draw(shapes, seed=step + 1))
+    for name in shapes:
+        if name in ("matrix", "stacked"):
+            assert not torch.equal(parameters[name], expected[name])
+        else:
+            torch.testing.assert_close(parameters[name], expected[name])
+
+
+def test_schedule_free_moves_as_the_published_algorithm(double):
+    shapes, rates = {"matrix": (5, 7), "gain": (3,)}, (0.1, 0.2, 0.3, 0.3, 0.3)
+    config = ScheduleFreeConfig(betas=(0.8, 0.9), eps=0.01, weight_decay=0.5)
+    parameters = trainable(draw(shapes))
+    optimizer = build_optimizer(config, parameters, ROLES)
+    x, decay = draw(shapes), {"matrix": 0.5, "gain": 0.0}
+    z, v, total = draw(shapes), dict.fromkeys(shapes, 0.0), 0.0
+    for step, rate in enumerate(rates, start=1):
+        optimizers.set_learning_rate(optimizer, rate)
+        optimizer.begin()
+        total += rate**2
+        for name, parameter in parameters.items():
+            # The gradient depends on the place, here of the loss |w|^2 / 2 + sin(w).
+            y = 0.8 * x[name] + 0.2 * z[name]
+            torch.testing.assert_close(parameter.detach(), y, rtol=0, atol=1e-13)
+            gradient, parameter.grad = y + y.cos(), parameter.detach() + parameter.detach().cos()
+            v[name] = 0.9 * v[name] + 0.1 * gradient**2
+            direction = gradient / ((v[name] / (1 - 0.9**step)).sqrt() + 0.01)
+            z[name] = z[name] - rate * (direction + decay[name] * y)
+            x[name] = x[name] + rate**2 / total * (z[name] - x[name])
+        optimizer.step()
+        for name, parameter in parameters.items():
+            torch.testing.assert_close(parameter.detach(), x[name], rtol=0, atol=1e-12)
+
+
+def test_lion_moves_by_the_sign_of_the_published_average(double):
+    # The averages' signs: 1/2 * 0 + 1/2 * 1 > 0; with m = 1/4, 1/8 - 1/10 > 0, against the
+    # gradient; with m = 3/16 - 1/20, 0.06875 - 0.25 < 0. Steps of 1/4 * (sign + w / 2).
+    config = LionConfig(lr=0.25, betas=(0.5, 0.75), weight_decay=0.5)
+    found = updated(config, [[2.0]], [[[1.0]], [[-0.2]], [[-0.5]]], "matrix")
+    assert found == [[[1.5]], [[1.0625]], [[pytest.approx(1.0625 + 0.25 * (1 - 0.53125))]]]
+
+
 def shares(**fields):
     model = make_model(1, **fields)
     objective = family_of(CausalObjective()).build(model, CausalObjective(), 0)
@@ -337,7 +473,8 @@ DIVIDED |= {"embedding": (11, 4), "square embedding": (4, 4), "short bias": (1,)
 DIVIDED_ROLES = {name: name.split(" of ")[0].split()[-1] for name in DIVIDED}
 EXCHANGES = {"lamb": 1, "published": 1, "uncorrected": 0, "gpt1": 0, "scaled": 1}
 EXCHANGES |= {"scaled, uncorrected": 1, "adafactor": 1, "factored": 2, "unscaled": 2}
-"""How often processes exchange in a step, whatever the number of parameters."""
+EXCHANGES |= {"muon": 4, "original": 4, "schedule-free": 0, "lion": 0}
+"""How often processes exchange in a step: Muon for each update of maps, others once or twice."""
 WAYS = list(product(EXCHANGES, (0, 1, 2), (3, 2, 7)))
 
 
@@ -380,7 +517,7 @@ def train_part(config, axes, processes, rank):
 
     parameters = trainable(divide(draw(DIVIDED, scale=0.1)))
     parts = {parameters[name]: (DIVIDED[name], axis) for name, axis in axes.items()}
-    division = Division(parts, processes.total(rank))
+    division = Division(parts, processes.total(rank), rank, processes.size)
     optimizer = build_optimizer(config, parameters, DIVIDED_ROLES, division=division)
     for each in gradients():
         take(optimizer, parameters, divide(each))

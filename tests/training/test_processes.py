@@ -39,6 +39,10 @@ LAMB = {"optimizer.kind": "lamb", "optimizer.lr": 1e-2}
 SHARED = {**LAMB, "model.share": "all", "model.ffn": "swiglu"}
 SHARED |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
 ADAFACTOR = {"model.ffn": "swiglu", "optimizer.kind": "adafactor", "optimizer.min_factored": 8}
+MUON = {"model.ffn": "swiglu", "optimizer.kind": "muon"}
+IN_FLOAT32 = {**MUON, "optimizer.newton_schulz_dtype": "float32"}
+# Steps move the averaged weights before they gather them, also after an evaluation.
+AVERAGED = {"optimizer.kind": "schedule-free", "optimizer.lr": 0.01}
 DOCUMENTS = {**LSTM, "data.boundaries": "respect"}
 # No choice, start or end depends on what all logits share: the gradient of that bias is noise, of
 # which Adam would make much.
@@ -61,27 +65,32 @@ GROUPS = {"model.share": "attention", "model.share_groups": 2, "model.n_layers":
 BARE = {"model.bias": False}
 PARTS = {
     # Steps of which two processes compute different numbers of micro-batches.
-    "ragged": {"train.batch_sequences": 5, "model.block": ["attention+ffn"], **FULL},
+    "ragged": {
+        "train.batch_sequences": 5, "model.block": ["attention+ffn"], **AVERAGED, **FULL
+    },
     "auxiliary": {**AUXILIARY, "train.recompute": "blocks", **FULL},
     "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER}, "lstm": {**DOCUMENTS, **FULL},
     "masked": {**MASKED, **LAMB, **FULL},
     "translation": {**BLEU, "model.zero_padding": True, **FULL},
     "odd, adafactor": {**ODD, **ADAFACTOR, **BARE, **FULL},
+    "odd, muon": {**ODD, **IN_FLOAT32, **BARE, **OPTIMIZER},
 }  # fmt: skip
 PARTS = {name: {**way, **SHORT} for name, way in PARTS.items()}
+PARTS["ragged"]["train.evaluate_steps"] = 4
 # Seven parts: no power of two, and no multiple of the processes.
 SEVEN = {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
 SEVEN |= {**SHORT, "model.dropout": 0.2, "train.exact": True}
 EXACT = {
     "bfloat16": {"train.precision": "bfloat16", **SEVEN}, "masked": {**MASKED, **LAMB, **SEVEN},
     "translation": {**BLEU, **SEVEN}, "span": {**SPAN, "optimizer.kind": "adafactor", **SEVEN},
-    "text": {**TEXT, "data.tasks": ["sst2", "rte"], **SEVEN},
+    "text": {**TEXT, "data.tasks": ["sst2", "rte"], **SEVEN}, "muon": {**MUON, **SEVEN},
 }  # fmt: skip
 SEVERAL = {"copies": COPIES, "parts": PARTS, "exact": EXACT}
 WHOLE = {name: {**way, "train.shard": "none"} for name, way in PARTS.items()}
 SAME = [(mode, name) for mode, ways in SEVERAL.items() for name in ways]
-MOVED_PARTS = ("auxiliary", "shared in groups", "odd, adafactor")
+MOVED_PARTS = ("auxiliary", "shared in groups", "odd, adafactor", "odd, muon")
 MOVED = [*(("parts", name) for name in MOVED_PARTS), ("exact", "bfloat16"), ("exact", "masked")]
+MOVED.append(("exact", "muon"))
 
 
 def words_of(task):

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from sublayer import loading
-from sublayer.api.run import from_recipe, load
+from sublayer.api.run import from_recipe, load, train
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import CausalObjective
@@ -31,7 +31,7 @@ from sublayer.model.kernels.compiled import compiled_activation
 from sublayer.model.model_folder import save_model, spec_files
 from sublayer.model.transformer import build
 from sublayer.objective.base import family_of
-from sublayer.runs.resume import read_lengthenings
+from sublayer.runs.resume import plan_branch, read_lengthenings
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place, check_place, choose_kernels, prepare_data, resolve
 from sublayer.tasks.registry import TASKS, TaskSpec
@@ -456,6 +456,55 @@ def test_an_unfinished_run_may_be_lengthened_interrupted_and_resumed(run, tmp_pa
     run("whole", {**CONSTANT, **LONG})
     assert results(folder) == results(tmp_path / "whole")
     assert [each.at_step for each in read_lengthenings(folder / "recipe.toml")] == [5]
+
+
+def test_a_branch_of_a_constant_run_equals_the_run_that_cools_down_there(run, tmp_path):
+    run("constant", {**CONSTANT, "train.steps": 16, "train.keep_steps": [4, 6]})
+    constant = tmp_path / "constant"
+    before = {path: path.read_bytes() for path in constant.rglob("*") if path.is_file()}
+    run("whole", {**CONSTANT, "train.steps": 9, "optimizer.cooldown_share": 3 / 9})
+    trained = train(constant, branch_decay=3, from_step=6, out=tmp_path / "branch")
+    assert results(tmp_path / "branch") == results(tmp_path / "whole")
+    assert trained["lengthened"] == [{"at_step": 6, "from_steps": 16, "to_steps": 9}]
+    branch, broken = plan_branch(constant, 1 / 3, 6), tmp_path / "broken"
+    assert branch.recipe == trained.recipe
+    branch.begin(broken)
+    with pytest.raises(Interrupted, match="saved at step 7 of 9"):
+        train_run(load_recipe(broken), broken, resume=True, progress=SignalAt(7))
+    train_run(load_recipe(broken), broken, resume=True, progress=SilentProgress())
+    assert results(broken) == results(tmp_path / "whole")
+    last = plan_branch(constant, 0.2)
+    assert (last.state.step, last.recipe.train.steps) == (16, 20)
+    assert {path: path.read_bytes() for path in constant.rglob("*") if path.is_file()} == before
+
+
+def test_a_branch_keeps_the_best_evaluation_that_there_is(run, tmp_path):
+    run("constant", {**CONSTANT, "train.evaluate_steps": 2, "train.keep_steps": [4, 5]})
+    states = tmp_path / "constant" / "checkpoints"
+    for step in set(saved_steps(states)) - {4, 5}:
+        shutil.rmtree(checkpoint_path(states, step))
+    for path in (checkpoint_path(states, step) / "state.json" for step in (4, 5)):
+        state = json.loads(path.read_text())
+        path.write_text(json.dumps({**state, "best": {**state["best"], "step": 2}}))
+    assert plan_branch(tmp_path / "constant", 2, 4).state.best.step == 4
+    with pytest.raises(ConfigError, match="not evaluated at step 5"):
+        plan_branch(tmp_path / "constant", 2, 5)
+
+
+@pytest.mark.parametrize("settings, arguments, message", [
+    ({"optimizer.schedule": "cosine"}, (3,), "optimizer.schedule = cosine"),
+    ({"optimizer.kind": "schedule-free"}, (3,), "optimizer.kind = schedule-free"),
+    (CONSTANT, (3, 5), "no checkpoint of step 5 to branch from.* at 4 and 6;"),
+    ({**CONSTANT, "optimizer.warmup_steps": 6, "train.keep_steps": [3]}, (3, 3), "step 3 .* at 6"),
+    ({**CONSTANT, "optimizer.cooldown_share": 0.5}, (3,), "no checkpoint .* nowhere"),
+    (CONSTANT, (1.5,), "1.5 is no length"),
+])  # fmt: skip
+def test_a_branch_without_a_constant_rate_or_a_checkpoint_is_refused(
+    run, tmp_path, settings, arguments, message
+):
+    run("run", {**settings, **SHORT})
+    with pytest.raises(ConfigError, match=message):
+        plan_branch(tmp_path / "run", *arguments)
 
 
 def test_a_shorter_length_and_another_field_are_refused_by_name(run, tmp_path):

@@ -63,6 +63,12 @@ def is_by_onednn(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "d_out d_
     )
 
 
+def has_bfloat16_units() -> bool:
+    """Check whether oneDNN has native bfloat16 products here, within the limits set for it."""
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(is_supported is not None and is_supported())
+
+
 @cache
 def _has_both() -> bool:
     """Check whether PyTorch has oneDNN, and MKL, which only x86 processors have."""
