@@ -346,7 +346,7 @@ _NORMS = ("layer", "rms", "dyt")
 _Parts = Literal["affine", "plain", "none"]
 
 
-def _as_parts(value: Any) -> Any:
+def as_norm_parts(value: Any) -> Any:
     """Return the value of ``embedding_norm`` that earlier files give as true or false."""
     return ("none", "affine")[value] if isinstance(value, bool) else value
 
@@ -391,10 +391,10 @@ class ModelConfig(Table):
     positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT)."""
     project_embeddings: Literal["as-needed", "always"] = "as-needed"
     """Projections of the embedding and of a linear head even if d_embed equals d_model."""
-    embedding_norm: Annotated[_Parts, BeforeValidator(_as_parts)] = of_blocks(
+    embedding_norm: Annotated[_Parts, BeforeValidator(as_norm_parts)] = of_blocks(
         "none", needs={"norm": _NORMS}
     )
-    """Norm after the sum of embeddings: with parameters (or true), without, or none (or false)."""
+    """Norm after the sum of embeddings: with parameters (affine), without (plain), or none."""
     segments: Literal["none", "both", "second"] = field("none", needs={"kind": ("encoder",)})
     """Learned vectors of a pair's segments, added to the embeddings; second: zero for the first
     segment."""

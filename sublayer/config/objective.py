@@ -466,9 +466,6 @@ class SupervisedObjective(ObjectiveTable):
     (GPT-1: 0.5)."""
     answer: Literal["greedy", "rank"] = field("greedy", needs={"format": ("text",)})
     """Decoding of an answer: greedy, token by token, or the label with the likeliest text."""
-    z_loss: Weight[float] = field(0.0, needs={"format": ("text",)})
-    """Weight, in training alone, of (log Z)^2 of each token of an answer: Z is the denominator of
-    its softmax (T5: 1e-4)."""
     target_length: WindowTokens[int] = field(64, needs={"format": ("text",)})
     """Tokens of the longest target, its end included; longer targets are truncated."""
     doc_stride: Tokens[int] = field(128, needs={"format": ("pair",)})
@@ -537,8 +534,7 @@ class SupervisedObjective(ObjectiveTable):
     def losses(self) -> tuple[Loss, ...]:
         """Return the losses: of the answer, and with a traversal of the text itself."""
         if self.format == "text":
-            notes = (f"and z-loss × {self.z_loss:g}",) if self.z_loss else ()
-            return (Loss("next token of the answer", notes=notes),)
+            return (Loss("next token of the answer"),)
         # A model has one of the three.
         losses = [Loss("answer", head) for head in ("label", "span", "joint_span")]
         if self.language_weight:

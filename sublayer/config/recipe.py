@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
 
 from sublayer.config.data import DataConfig
-from sublayer.config.model import ModelConfig
+from sublayer.config.model import ModelConfig, as_norm_parts
 from sublayer.config.objective import (
     CausalObjective,
     MaskedObjective,
@@ -160,6 +160,8 @@ RENAMED: dict[str, str] = {
     "objective.ngram_longest": "objective.max_ngram",
 }
 """Renamed fields: the old ``table.field`` to the new one."""
+CONVERTED: dict[str, Callable[[Any], Any]] = {"model.embedding_norm": as_norm_parts}
+"""Functions of the values that earlier versions wrote, by the field's current name."""
 
 
 def current_name(key: str) -> str:
@@ -168,14 +170,21 @@ def current_name(key: str) -> str:
 
 
 def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[str, Any]:
-    """Return the values by the current names of their fields, in the same order.
+    """Return the values, as of today, by the current names of their fields, in the same order.
 
     The keys are ``table.field``, or the fields of ``table`` if that is given. An old name is kept
     if the new one is present as well, since the program never wrote both.
     """
     prefix = f"{table}." if table else ""
     names = {key: current_name(f"{prefix}{key}").removeprefix(prefix) for key in values}
-    return {(key if names[key] in values else names[key]): value for key, value in values.items()}
+    renamed = {
+        (key if names[key] in values else names[key]): value for key, value in values.items()
+    }
+    for key, convert in CONVERTED.items():
+        name = key.removeprefix(prefix)
+        if name in renamed:
+            renamed[name] = convert(renamed[name])
+    return renamed
 
 
 ADDED: dict[str, Callable[[Any], Any]] = {}

@@ -371,11 +371,20 @@ def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[Non
         raise ConfigError(f"{where}: {message}") from None
 
 
+_LATER_OF_MODELS = (
+    *("parallel_norm", "norm_bias", "attention_window", "window_pattern", "rotary_local_base"),
+    *("position_pattern", "logit_cap", "score_cap", "sinks", "n_kv_heads", "qk_norm"),
+    *("qk_norm_over", "qk_norm_place", "qk_norm_gain", "rotary_fraction", "rotary_layout"),
+    *("residual_scale", "attention_gate", "value_residual"),
+)
 _CAME_LATER = (
     *(("data", "keep_accents"), ("data", "score_on"), ("data", "special_tokens")),
     *(("objective", "bleu_tokenizer"), ("train", "patience")),
+    *(("model", name) for name in _LATER_OF_MODELS),
 )
-"""Fields that do not change a stage's key while unset."""
+"""Fields that do not change a stage's key at their default."""
+_FORMER_NORMS = {"affine": True, "none": False}
+"""Values of ``embedding_norm`` as keys have them."""
 
 
 def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None = None) -> str:
@@ -392,8 +401,11 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
         # As before this field existed.
         content["train"].pop("keep_steps")
     for table, name in _CAME_LATER:
-        if content[table].get(name) is None:
-            content[table].pop(name, None)
+        declared = type(getattr(recipe, table)).model_fields.get(name)
+        if declared is not None and content[table][name] == declared.default:
+            content[table].pop(name)
+    norm = content["model"]["embedding_norm"]
+    content["model"]["embedding_norm"] = _FORMER_NORMS.get(norm, norm)
     for name in list(content["data"]):
         if name == "path" or name.endswith("_path"):
             content["data"].pop(name)

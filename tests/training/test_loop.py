@@ -145,7 +145,7 @@ def test_nothing_of_a_micro_batchs_graph_is_left_when_the_next_begins(session):
     assert len(graphs) == 3
 
 
-@pytest.mark.parametrize("kind", [MASKED, TRANSLATION, TEXT], ids=["masked", "pairs", "text"])
+@pytest.mark.parametrize("kind", [MASKED, TRANSLATION], ids=["masked", "pairs"])
 def test_z_loss_moves_the_weights_and_is_in_no_number(session, kind):
     settings = {**kind, "model.dropout": 0.0}
     plain, other = session(settings), session({**settings, "objective.z_loss": 0.1})

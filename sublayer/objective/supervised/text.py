@@ -23,7 +23,7 @@ from sublayer.errors import ConfigError
 from sublayer.evaluation.items import compute_each, silent
 from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout
-from sublayer.model.kernels.products import Smoothing, nats_of_targets, product
+from sublayer.model.kernels.products import linear_cross_entropy, nats_of_targets, product
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective, target_hidden
 from sublayer.objective.supervised.heads import AskedSplit
@@ -80,35 +80,30 @@ SCORED = Writing(is_scored=True)
 
 
 class TextAnswers(Objective):
-    """Cross-entropy of the target's tokens, its end included, averaged over the global batch.
-
-    With z-loss the trained term is ``trained``; ``task``, then without weight, is reported.
-    """
+    """Cross-entropy of the target's tokens, its end included, averaged over the global batch."""
 
     reported = "task"
 
     def __init__(self, model: Transformer, config: SupervisedObjective) -> None:
         super().__init__(model)
-        self._smoothing = Smoothing(1.0, 0.0, config.z_loss) if config.z_loss else None
-        self.weights = {"trained": 1.0, "task": 0.0} if config.z_loss else {"task": 1.0}
+        self.weights = {"task": 1.0}
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the target's tokens, its end included; none where no example counts."""
-        return dict.fromkeys(self.weights, batch.n_predicted if batch.weights.any() else 0)
+        return {"task": batch.n_predicted if batch.weights.any() else 0}
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, under teacher forcing."""
         assert batch.predicted is not None, "answers are written"
         hidden = written_hidden(self.model, batch)
-        of_pass = hidden.matrix
+        matrix, bias = self.model.output_projection(hidden.matrix)
         states = hidden.final.flatten(0, 1).index_select(0, batch.predicted)
         totals = self.auxiliary_totals(hidden.auxiliary, batch.weights)
         # States of other positions are freed before the loss is computed.
         del hidden
         embedded = self.model.to_embedding(states)
-        of_tokens = self.token_totals(embedded, batch.predicted_ids, self._smoothing, of_pass)
-        is_counted = batch.weights.max() > 0
-        return {**{term: total * is_counted for term, total in of_tokens.items()}, **totals}
+        nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
+        return {"task": nats * (batch.weights.max() > 0), **totals}
 
 
 def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
