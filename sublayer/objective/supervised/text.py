@@ -23,7 +23,7 @@ from sublayer.errors import ConfigError
 from sublayer.evaluation.items import compute_each, silent
 from sublayer.files.arrays import Ints
 from sublayer.model.context import Layout
-from sublayer.model.kernels.products import linear_cross_entropy, nats_of_targets, product
+from sublayer.model.kernels.products import nats_of_targets, product
 from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective, target_hidden
 from sublayer.objective.supervised.heads import AskedSplit
@@ -96,14 +96,14 @@ class TextAnswers(Objective):
         """Sum the nats of the target's tokens, under teacher forcing."""
         assert batch.predicted is not None, "answers are written"
         hidden = written_hidden(self.model, batch)
-        matrix, bias = self.model.output_projection(hidden.matrix)
+        of_pass = hidden.matrix
         states = hidden.final.flatten(0, 1).index_select(0, batch.predicted)
         totals = self.auxiliary_totals(hidden.auxiliary, batch.weights)
         # States of other positions are freed before the loss is computed.
         del hidden
         embedded = self.model.to_embedding(states)
-        nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
-        return {"task": nats * (batch.weights.max() > 0), **totals}
+        of_tokens = self.token_totals(embedded, batch.predicted_ids, None, of_pass)
+        return {"task": of_tokens["task"] * (batch.weights.max() > 0), **totals}
 
 
 def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
