@@ -373,7 +373,9 @@ class ModelConfig(Table):
         None, derived="d_model / n_heads, which must be whole", when=("blocks", "attention")
     )
     """Width of one head."""
-    attention_window: Tokens[int] | Literal["none"] = field("none", when=("blocks", "attention"))
+    attention_window: Tokens[int] | Literal["none"] = field(
+        "none", unit="tokens", when=("blocks", "attention")
+    )
     """Window w of local self-attentions: a query sees itself and the w - 1 tokens before it, in an
     encoder the tokens up to w / 2 away; none: every self-attention is global."""
     window_pattern: str = field("L", when=("blocks", "local"), min_length=1)

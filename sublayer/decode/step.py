@@ -333,7 +333,7 @@ class Stepper:
         self,
         tokens: Int[Tensor, " B"],
         positions: Int[Tensor, " 1"],
-        biases: Sequence[Float[Tensor, "#BH 1 S"] | None],
+        biases: Sequence[Float[Tensor, "#BH 1 _"] | None],
         key_values: Callable[[int, int], StepKeyValues | None],
     ) -> Float[Tensor, "B V"]:
         """Compute the next-token logits at a position, and write keys and values.

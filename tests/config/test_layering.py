@@ -35,8 +35,8 @@ from tests.breadth import rows
 
 PURE = (
     *("_std", "base", "beta", "betas", "decay", "eps", "exponent", "first_position", "loss", "lr"),
-    *("coefficients", "momentum", "norm", "penalty", "power", "ratio", "seed", "threshold"),
-    "weight",
+    *("_cap", "_scale", "coefficients", "momentum", "norm", "penalty", "power", "ratio", "seed"),
+    *("threshold", "weight"),
 )
 
 
