@@ -370,8 +370,9 @@ def shrink(words):
     if words[0] not in ("train", "compare"):
         return list(words)
     names = list(takewhile(lambda word: "=" not in word and not word.startswith("-"), words[1:]))
-    if len(names) > 1 and names[0].startswith("runs/"):
-        return list(words)  # runs that have ended are compared as they are
+    is_many = len(names) > 1 or "--branch-decay" in words
+    if is_many and names[0].startswith("runs/"):
+        return list(words)  # runs that have ended are compared, and branch, as they are
     kept, settings, options = [words[0], *names], [], []
     for word in words[len(kept) :]:
         is_value = options[-1:] in (["--vary"], ["--tune"])

@@ -24,7 +24,7 @@ from sublayer.config.objective import (
     SupervisedObjective,
     TranslationObjective,
 )
-from sublayer.config.optimizers import MuonConfig, OptimizerConfig, ScheduleFreeConfig
+from sublayer.config.optimizers import MuonConfig, OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import (
     StackShape,
@@ -380,11 +380,6 @@ def _check_shares(recipe: Recipe) -> None:
 
 
 def _check_optimizer(optimizer: OptimizerConfig) -> None:
-    if isinstance(optimizer, ScheduleFreeConfig) and optimizer.betas[0] == 0.0:
-        raise ConfigError(
-            f"optimizer.betas = {list(optimizer.betas)} leaves the averaged weights out where "
-            "gradients are computed: give a first number above 0"
-        )
     if (
         isinstance(optimizer, MuonConfig)
         and optimizer.adjust_lr == "original"

@@ -584,20 +584,10 @@ class Muon(MomentOptimizer):
     """
 
     def __init__(
-        self,
-        groups: Iterable[dict[str, Any]],
-        config: MuonConfig,
-        division: Division = WHOLE,
+        self, groups: Iterable[dict[str, Any]], config: MuonConfig, **settings: Any
     ) -> None:
         self.config = config
-        super().__init__(
-            groups,
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            is_corrected=True,
-            division=division,
-        )
+        super().__init__(groups, is_corrected=True, **settings)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -795,12 +785,12 @@ def build_optimizer(
         return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
     if isinstance(config, AdafactorConfig):
         return Adafactor(groups, config, division)
-    if isinstance(config, MuonConfig):
-        return Muon(groups, config, division)
     settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas}
     if isinstance(config, LionConfig):
         return Lion(groups, **settings)
     settings["eps"] = config.eps
+    if isinstance(config, MuonConfig):
+        return Muon(groups, config, **settings, division=division)
     if isinstance(config, ScheduleFreeConfig):
         return ScheduleFree(groups, **settings, is_corrected=True, has_momentum=False)
     if isinstance(config, AdamConfig):

@@ -289,7 +289,7 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     ("gpt", {"init.freeze": "embeddings"}, ["init.freeze = 'embeddings' has no effect"]),
     ("gpt", {"init.run": "b", "init.freeze": ("layers:1", "layers:2")}, ["names layers twice"]),
     ("gpt", {"optimizer.kind": "schedule-free", "optimizer.betas": [0.0, 0.9]},
-     ["optimizer.betas = [0.0, 0.9]", "above 0"]),
+     ["optimizer.betas = [0.0, 0.9]", "more than 0"]),
     ("gpt", {"optimizer.kind": "muon", "optimizer.adjust_lr": "original"}, ["optimizer.adamw_lr"]),
     ("gpt", {"train.seed": 2**63}, ["train.seed", "at most 9,223,372,036,854,775,807"]),
     ("gpt", {"data.path": {"a": 1e308}}, ["weight 1e+308 of 'a'"]),
