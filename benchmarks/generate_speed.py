@@ -1,11 +1,13 @@
 """Speed of generation, against transformers' GPT-2 and x-transformers.
 
     python benchmarks/generate_speed.py [--rounds 7] [--out FOLDER/NAME]
+    python benchmarks/generate_speed.py --grouped
 
 All contestants continue the same prompt greedily, with a cache, by turns in one process; each at
 its best number of threads. Ours and transformers' have the same weights, and the table says whether
 they choose the same tokens. Then, for contexts of 64 to 1,024 tokens, the last tokens of a context:
-a step with the cache against reading the context again.
+a step with the cache against reading the context again. With --grouped, only a step behind 2,048
+tokens, with fewer heads of keys and values than of queries against as many.
 """
 
 import argparse
@@ -29,7 +31,9 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, generate
+from sublayer.decode.step import Stepper
 from sublayer.interop.huggingface import export_huggingface
+from sublayer.model.cache import Cache
 from sublayer.model.transformer import Decoder, build
 from sublayer.system.machine import cores, processor
 from sublayer.text_model import TextModel
@@ -68,9 +72,13 @@ class Contestant:
         return prompt.shape[0] * n_tokens / (time.perf_counter() - begun)
 
 
-def make_model(size: Size) -> Decoder:
+def make_model(size: Size, n_kv_heads: int | None = None) -> Decoder:
     config = ModelConfig(
-        d_model=size.d_model, n_layers=size.n_layers, n_heads=size.n_heads, init_std=0.05
+        d_model=size.d_model,
+        n_layers=size.n_layers,
+        n_heads=size.n_heads,
+        n_kv_heads=n_kv_heads,
+        init_std=0.05,
     )
     resolved = resolve_model(config, vocab_size=size.vocab_size, context=size.context)
     model = build(resolved, seed=0)
@@ -238,6 +246,35 @@ def recomputation_table(results: list[dict[str, float]]) -> list[str]:
     ]
 
 
+def grouped_table(rounds: int) -> list[str]:
+    """Time steps at the end of a context, by turns, by the heads of keys and values."""
+    size = Size(512, 6, 8, 2048, sequences=16, vocab_size=8192)
+    tokens = torch.zeros(size.sequences, dtype=torch.long)
+    steps: dict[int, tuple[Cache, Stepper]] = {}
+    seconds: dict[int, list[float]] = {}
+    for n_heads in (8, 4, 2, 1):
+        model = make_model(size, n_heads)
+        cache = Cache(model.config, size.sequences, size.context)
+        steps[n_heads] = cache, Stepper(model, size.sequences)
+        seconds[n_heads] = []
+    for _ in range(rounds + 1):
+        for n_heads, (cache, step) in steps.items():
+            cache.clear()
+            cache.advance(size.context - N_BEHIND, None)
+            begun = time.perf_counter()
+            for _ in range(N_BEHIND):
+                step(tokens, cache)
+            seconds[n_heads].append((time.perf_counter() - begun) / N_BEHIND)
+    medians = {n_heads: statistics.median(each[1:]) for n_heads, each in seconds.items()}
+    return [
+        f"**A step behind a full context: {size}, float32, {torch.get_num_threads()} threads**",
+        "",
+        "| heads of keys and values | a step, ms | times |",
+        "| ---: | ---: | ---: |",
+        *(f"| {n} | {1e3 * each:.1f} | {medians[8] / each:.2f} |" for n, each in medians.items()),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -247,7 +284,12 @@ def main() -> None:
         "--minutes", type=float, default=17.0, help="for all cases; each has three rounds at least"
     )
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--grouped", action="store_true", help="heads of keys and values alone")
     options = parser.parse_args()
+    if options.grouped:
+        with torch.inference_mode():
+            print("\n".join(grouped_table(options.rounds)))
+        return
     import transformers
 
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"

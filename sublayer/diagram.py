@@ -22,6 +22,7 @@ from sublayer.config.stacks import (
     has_input_norm,
     head_activation,
     is_factorised,
+    key_heads,
     learns_beta,
     shares,
     stacks,
@@ -345,6 +346,11 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBo
     if entry.kind.attends_to != "nothing":
         role = "attention"
         notes.append(f"{count(model.n_heads, 'head')} of {model.d_head}")
+        if key_heads(model) < model.n_heads:
+            notes.append(f"{count(key_heads(model), 'head')} of keys and values")
+        if model.qk_norm != "none":
+            name = _NORMS.get(model.qk_norm, model.qk_norm)
+            notes.append(f"{name} of q and k")
         if entry.kind.attends_to == "memory":
             notes.append("reads the encoder's states")
         else:

@@ -1,5 +1,6 @@
 """Contradictions between settings of a recipe, each with its fields and its remedy."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sublayer.config.data import (
@@ -13,7 +14,7 @@ from sublayer.config.data import (
     source_names,
     task_of,
 )
-from sublayer.config.model import POSITIONS, ModelConfig, n_exact_buckets
+from sublayer.config.model import POSITIONS, BiasedMap, ModelConfig, n_exact_buckets
 from sublayer.config.objective import (
     KINDS,
     MARKS,
@@ -30,6 +31,8 @@ from sublayer.config.stacks import (
     StackShape,
     embedding_width,
     entries,
+    is_factorised,
+    key_heads,
     last_of_same_weights,
     shares,
     stacks,
@@ -66,6 +69,12 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
             "model.d_head)"
         )
+    if model.n_heads % key_heads(model):
+        raise ConfigError(
+            f"model.n_kv_heads = {model.n_kv_heads} must divide model.n_heads = {model.n_heads}"
+        )
+    if isinstance(model.bias, dict):
+        _check_biases(model, model.bias)
     d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
     if even == "head" and attends and d_head % 2:
         raise ConfigError(
@@ -179,6 +188,23 @@ def _check_pattern(model: ModelConfig, name: str, letters: str, without: str) ->
                 f"{count(n_attentions, 'self-attention')} of the {stack.name}: give a shorter "
                 "pattern, which repeats, or more model.n_layers"
             )
+
+
+def _check_biases(model: ModelConfig, biases: Mapping[BiasedMap, bool]) -> None:
+    """Raise ConfigError for biases by map of an LSTM, and of maps that a model lacks."""
+    if model.kind == "lstm":
+        raise ConfigError(
+            "model.bias names maps of blocks, and a model.kind = lstm has none: give true or false"
+        )
+    attends = any(entry.kind.attends_to != "nothing" for entry in entries(model))
+    there: dict[BiasedMap, bool] = dict.fromkeys(("query", "key", "value", "output"), attends)
+    there["ffn"] = any(entry.ffn is not None for entry in entries(model))
+    there["projection"] = is_factorised(model) or model.head == "transform"
+    lacking = [name for name in biases if not there[name]]
+    if lacking:
+        raise ConfigError(
+            f"model.bias names {' and '.join(lacking)}, of which the model has no map: leave it out"
+        )
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -60,8 +60,9 @@ def type_in_words(annotation: Any) -> str:
             names = ", ".join(map(str, arguments))
             words = names if len(arguments) == 1 else f"one of {names}"
         elif origin is dict:
-            kinds = alternatives(arguments[1])
+            kinds, keys = alternatives(arguments[1]), choices_of(arguments[0])
             words = "{name = column}" if len(kinds) > 1 else _TABLES.get(kinds[0], "a table")
+            words += f" of {', '.join(keys)}" if keys else ""
         elif origin is tuple and arguments[-1] is not Ellipsis:
             words = f"a list of {len(arguments)} numbers"
         elif origin in (tuple, list):

@@ -340,6 +340,12 @@ else:
 
 
 _IN_ATTENTION = tuple(name for name, row in POSITIONS.items() if row.in_attention != "nothing")
+BiasedMap = Literal["query", "key", "value", "output", "ffn", "projection"]
+"""Linear maps with biases of their own: of an attention, of a feed-forward network, and between
+d_model and d_embed."""
+QK_NORMS = ("rms", "layer", "l2")
+
+
 of_blocks = partial(field, when=("blocks",))
 """Declare a field of blocks, without effect in an LSTM."""
 _NORMS = ("layer", "rms", "dyt")
@@ -373,6 +379,11 @@ class ModelConfig(Table):
         None, derived="d_model / n_heads, which must be whole", when=("blocks", "attention")
     )
     """Width of one head."""
+    n_kv_heads: int | None = field(
+        None, unit="heads", derived="n_heads", ge=1, le=MOST_HEADS, when=("blocks", "attention")
+    )
+    """Heads of keys and values, each of which serves as many consecutive heads of queries: fewer
+    than n_heads are grouped-query attention, one is multi-query attention."""
     attention_window: Tokens[int] | Literal["none"] = field(
         "none", unit="tokens", when=("blocks", "attention")
     )
@@ -535,9 +546,24 @@ class ModelConfig(Table):
     sinks: bool = field(False, when=("blocks", "attention"))
     """A learned logit of each head in the softmax of its attention scores, without a value
     (GPT-OSS)."""
-    bias: bool = True
-    """Biases of the linear maps of blocks, or of an LSTM's gates, and of the factorised
-    embedding."""
+    qk_norm: Literal["none", "rms", "layer", "l2"] = field("none", when=("blocks", "attention"))
+    """Normalisation of the queries and keys of each token: as the norms of that name, or to length
+    1 (l2)."""
+    qk_norm_over: Literal["head", "all"] = of_blocks("head", needs={"qk_norm": QK_NORMS})
+    """Features that qk_norm reads together: each head's (Qwen 3), or those of all heads (OLMo
+    2)."""
+    qk_norm_place: Literal["before", "after"] = field(
+        "before",
+        needs={"positions": ("rotary",), "qk_norm": QK_NORMS},
+        when=("blocks", "turned-norms"),
+    )
+    """Place of qk_norm, before or after the rotation."""
+    qk_norm_gain: bool = of_blocks(True, needs={"qk_norm": QK_NORMS})
+    """Learned gain (and offset) of qk_norm."""
+    bias: bool | dict[BiasedMap, bool] = True
+    """Biases of the linear maps of blocks, or of an LSTM's gates, and of the factorised embedding;
+    or by map, {query = true, ffn = false}: of query, key, value, output, ffn and projection, those
+    not named have none."""
     head_bias: bool = False
     """Bias of the output logits."""
     dropout: Dropout[float] = 0.0

@@ -187,7 +187,7 @@ def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[st
     return renamed
 
 
-ADDED: dict[str, Callable[[Any], Any]] = {}
+ADDED: dict[str, Callable[[Any], Any]] = {"model.n_kv_heads": lambda model: model.n_heads}
 """Each derived field of the model or of training that earlier versions lacked: ``table.field`` to
 its value in a table that was resolved without it."""
 

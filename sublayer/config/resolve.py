@@ -10,7 +10,7 @@ from sublayer.config.model import ModelConfig, write_block
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.optimizers import MuonConfig, OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
-from sublayer.config.stacks import stacks
+from sublayer.config.stacks import key_heads, stacks
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.errors import ConfigError
 from sublayer.numbers import count
@@ -44,6 +44,7 @@ def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, An
         decoder = {"n_decoder_layers": stack.n_layers, "decoder_block": block}
     return {
         **decoder,
+        "n_kv_heads": key_heads(model),
         # Without attention, more heads than features are allowed.
         "d_head": model.d_head or max(1, model.d_model // model.n_heads),
         "d_ff": model.d_ff or 4 * model.d_model,

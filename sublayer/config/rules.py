@@ -151,6 +151,7 @@ def _has_compiled_kernel(recipe: Recipe) -> bool:
     has_gelu = model.gelu == "tanh" and not ffns.isdisjoint(("gelu", "geglu"))
     has_activation = has_gelu or (model.swish_beta == 1.0 and "swiglu" in ffns)
     has_norm = model.norm == "rms" and model.norm_affine
+    has_norm = has_norm or (model.qk_norm in ("rms", "l2") and model.qk_norm_gain)
     return has_activation or has_norm or model.positions == "rotary"
 
 
@@ -257,6 +258,10 @@ CONDITIONS: dict[str, Use] = {
         "model.block joins entries by +",
         lambda recipe: any(entry.is_joined for entry in entries(recipe.model)),
     ),
+    "turned-norms": Use(
+        "model.qk_norm_gain is true or model.qk_norm is layer (other norms commute with rotations)",
+        lambda recipe: recipe.model.qk_norm_gain or recipe.model.qk_norm == "layer",
+    ),
     "ffn": Use(
         "model.block has an ffn entry",
         lambda recipe: any(entry.ffn is not None for entry in entries(recipe.model)),
@@ -269,7 +274,8 @@ CONDITIONS: dict[str, Use] = {
     "swish": _activation_use("swish"),
     "compiled-kernels": Use(
         "model.ffn or an ffn entry of model.block is gelu or geglu with model.gelu tanh, or "
-        "swiglu with model.swish_beta 1; model.norm is rms with model.norm_affine; or "
+        "swiglu with model.swish_beta 1; model.norm is rms with model.norm_affine, or "
+        "model.qk_norm rms or l2 with model.qk_norm_gain; or "
         "model.positions is rotary",
         _has_compiled_kernel,
     ),

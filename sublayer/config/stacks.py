@@ -7,6 +7,7 @@ from typing import Literal
 from sublayer.config.model import (
     FFNS,
     POSITIONS,
+    BiasedMap,
     Entry,
     ModelConfig,
     PositionScheme,
@@ -60,8 +61,8 @@ def head_activation(model: ModelConfig) -> str:
 
 
 def key_heads(model: ModelConfig) -> int:
-    """Return the number of heads of keys and values, equal to the number of query heads."""
-    return model.n_heads
+    """Return the number of heads of keys and values: that of queries unless set."""
+    return model.n_kv_heads or model.n_heads
 
 
 def learns_beta(model: ModelConfig, activation: str) -> bool:
@@ -69,9 +70,14 @@ def learns_beta(model: ModelConfig, activation: str) -> bool:
     return activation == "swish" and model.swish_beta == "learned"
 
 
+def has_bias(model: ModelConfig, name: BiasedMap) -> bool:
+    """Return whether a linear map has a bias."""
+    return model.bias if isinstance(model.bias, bool) else model.bias.get(name, False)
+
+
 def linear_parameters(model: ModelConfig, d_in: int, d_out: int) -> int:
-    """Count the parameters of a linear map, with its bias if the model has biases."""
-    n_biases = d_out if model.bias else 0
+    """Count the parameters of a map between ``d_model`` and ``d_embed``, with its bias if any."""
+    n_biases = d_out if has_bias(model, "projection") else 0
     return d_in * d_out + n_biases
 
 

@@ -319,7 +319,8 @@ class _StepForm:
     """Context of a step's self-attentions of one form."""
 
     window: int | None
-    rotations: Rotations | None
+    turns: tuple[Branch, Branch] | None
+    """Rotations of queries and of keys."""
     bias: Float[Tensor, "N H 1 LB"] | None
     """Positional bias of a slot's attention scores."""
     keys: StepKeys
@@ -390,7 +391,7 @@ class BeamStepper:
         forms = [
             _StepForm(
                 form.window,
-                rotations,
+                _turns(rotations),
                 self._bias(cache, x.dtype, form),
                 _hiding(cache.hidden_keys(form.window), x.dtype),
             )
@@ -449,9 +450,7 @@ class BeamStepper:
             form = step.forms[form_numbers[layer][entry]]
             projected = project(x).view(step.cache.n_slots, -1, n_heads, d_head).transpose(1, 2)
             q, k, v = projected.split_with_sizes(heads, 1)  # [N, H or G, beam, K] each
-            if form.rotations is not None:
-                q = _rotated(q, form.rotations.queries)
-                k = _rotated(k, form.rotations.keys)
+            q, k = attention.placed(q, k, form.turns)
             keys, values = step.cache.append(index, k, v, form.window)  # [N, H, L beam, K] each
             mixed = attend(
                 q, keys, values, form.keys, form.bias, scale=scale, cap=cap, sinks=sinks
@@ -476,7 +475,7 @@ class BeamStepper:
                 keys = keys[:, :, : step.memory_width]
                 values = values[:, :, : step.memory_width]
             by_slot = query(x).view(step.cache.n_slots, -1, n_heads, d_head)
-            q = by_slot.transpose(1, 2)  # [N, H, beam, K]
+            q = attention.normed(by_slot.transpose(1, 2), attention.query_norm)  # [N, H, beam, K]
             mixed = attend(
                 q, keys, values, step.memory, scale=scale, cap=cap, sinks=sinks
             )  # [N, H, beam, K]
@@ -490,7 +489,13 @@ def _hiding(hidden: Bool[Tensor, "N beam L beam"] | None, dtype: torch.dtype) ->
     return _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), dtype)
 
 
-def _rotated(x: Float[Tensor, "N H beam K"], rotation: Rotation) -> Float[Tensor, "N H beam K"]:
+def _turns(rotations: Rotations | None) -> tuple[Branch, Branch] | None:
+    if rotations is None:
+        return None
+    return partial(_rotated, rotations.queries), partial(_rotated, rotations.keys)
+
+
+def _rotated(rotation: Rotation, x: Float[Tensor, "N H beam K"]) -> Float[Tensor, "N H beam K"]:
     """Rotate each row by its position, with the rows laid out as a sequence."""
     n_slots, n_heads, beam, d_head = x.shape
     by_row = x.transpose(1, 2).reshape(-1, n_heads, 1, d_head)

@@ -380,9 +380,7 @@ class Stepper:
             assert key_values is not None, "every attention has keys and values in a cache"
             projected = project(x).view(-1, n_heads, 1, d_head)
             q, k, v = projected.split_with_sizes(heads, 1)  # [B, H or G, 1, K] each
-            if rotations is not None:
-                q = rotations.queries(q)
-                k = rotations.keys(k)
+            q, k = attention.placed(q, k, rotations)
             keys, values = key_values.append_folded(k, v)  # [B G, S, K] each
             # Scaled here: the product is contiguous, so that folding rows and heads copies nothing.
             queries = (q.to(key_values.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]

@@ -1,7 +1,8 @@
 """Blocks of a stack: attention, feed-forward networks and LSTM layers, as sub-layers."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -14,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sublayer.config.model import Entry, Ffn, Role, cap_of, factor_of, parallel_entries
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import StackShape, n_norms, slot
+from sublayer.config.stacks import StackShape, has_bias, key_heads, n_norms, slot
 from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend, split_heads
@@ -28,13 +29,51 @@ from sublayer.model.layers import Linear, StackedLinear, build_activation, build
 from sublayer.model.positions import Positions
 
 _A = TypeVar("_A", bound="_Attention")
+Turned = Callable[[Tensor], Tensor]
+"""Rotates queries or keys."""
+
+
+@dataclass(frozen=True)
+class HeadNorm:
+    """Norm of queries and keys: each head's or that of all together, before or after rotation."""
+
+    kind: Literal["rms", "layer", "l2"]
+    is_by_head: bool
+    is_after: bool
+    is_affine: bool
+    has_bias: bool
+    eps: float
+
+    @classmethod
+    def from_config(cls, config: ResolvedModel) -> "HeadNorm | None":
+        """Return the norm of a resolved config; None if it has none."""
+        if config.qk_norm == "none":
+            return None
+        return cls(
+            config.qk_norm,
+            is_by_head=config.qk_norm_over == "head",
+            is_after=config.qk_norm_place == "after",
+            is_affine=config.qk_norm_gain,
+            has_bias=config.norm_bias,
+            eps=config.norm_eps,
+        )
+
+    def build(self, width: int) -> nn.Module:
+        """Build the norm of vectors of a width; a norm to length 1 is an RMS norm, not scaled."""
+        kind, eps = self.kind, self.eps
+        if kind == "l2":
+            kind, eps = "rms", eps / width
+        return build_norm(kind, width, eps=eps, affine=self.is_affine, bias=self.has_bias)
 
 
 class _Attention(nn.Module):
     """Linear maps of an attention: to queries, keys and values, and of its output.
 
-    Maps of equal shape are stacked. ``p_weights`` is the dropout probability of attention weights.
-    Scores are multiplied by ``scale``; ``score_cap`` and ``sinks`` are as in ``attend``.
+    Maps of equal shape are stacked: ``projection`` has all three, or those to keys and values if
+    these have fewer heads. ``biases`` marks the maps with a bias, the output's last. ``p_weights``
+    is the dropout probability of attention weights. Scores are multiplied by ``scale``;
+    ``score_cap`` and ``sinks`` are as in ``attend``. Sources: Ainslie et al. 2023 (2305.13245) of
+    fewer heads of keys and values, Henry et al. 2020 (2010.04245) of normalised queries and keys.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias"}
@@ -45,23 +84,40 @@ class _Attention(nn.Module):
         n_heads: int,
         d_head: int,
         *,
-        bias: bool,
+        n_kv_heads: int,
+        biases: Sequence[bool],
         scale: float,
         score_cap: float | None,
         has_sinks: bool,
         p_weights: float,
+        norm: HeadNorm | None,
     ) -> None:
         super().__init__()
-        self.projection = StackedLinear(3, d_model, n_heads * d_head, bias=bias)
-        self.output = Linear(n_heads * d_head, d_model, bias=bias, ends_branch=True)
+        width, key_width = n_heads * d_head, n_kv_heads * d_head
+        self.queries: Linear | None = None
+        if n_kv_heads == n_heads:
+            self.projection = StackedLinear(3, d_model, width, bias=biases[:3])
+        else:
+            self.queries = Linear(d_model, width, bias=biases[0])
+            self.projection = StackedLinear(2, d_model, key_width, bias=biases[1:3])
+        self.output = Linear(width, d_model, bias=biases[3], ends_branch=True)
         self.n_heads = n_heads
-        self.heads = (n_heads, n_heads, n_heads)
+        self.heads = (n_heads, n_kv_heads, n_kv_heads)
         """Numbers of heads of queries, keys and values, in the order of their maps."""
         self.d_head = d_head
         self.scale = scale
         self.score_cap = score_cap
         self.sinks = nn.Parameter(torch.empty(n_heads)) if has_sinks else None
         self.p_weights = p_weights
+        self.query_norm: nn.Module | None = None
+        self.key_norm: nn.Module | None = None
+        self.norm = norm
+        if norm is not None:
+            widths = (d_head, d_head) if norm.is_by_head else (width, key_width)
+            self.query_norm, self.key_norm = map(norm.build, widths)
+            if norm.kind == "l2":
+                # Of length 1 instead of the roots of their widths.
+                self.scale /= math.sqrt(widths[0] * widths[1])
 
     @classmethod
     def from_config(cls: type[_A], config: ResolvedModel, entry: Entry) -> _A:
@@ -70,11 +126,13 @@ class _Attention(nn.Module):
             config.d_model,
             config.n_heads,
             config.d_head,
-            bias=config.bias,
+            n_kv_heads=key_heads(config),
+            biases=[has_bias(config, name) for name in ("query", "key", "value", "output")],
             scale=factor_of(config.attention_scale, config.d_head),
             score_cap=cap_of(config.score_cap),
             has_sinks=config.sinks,
             p_weights=config.dropout_attention,
+            norm=HeadNorm.from_config(config),
         )
 
     def _mix(
@@ -98,16 +156,56 @@ class _Attention(nn.Module):
 
         The value is the number of query maps in the module, which come first.
         """
-        return {self.projection: 1}
+        if self.queries is None:
+            return {self.projection: 1}
+        return {self.queries: 1, self.projection: 0}
 
     def maps(
         self, start: int = 0, stop: int = 3
     ) -> tuple[Float[Tensor, "HK D"], Float[Tensor, " HK"] | None]:
         """Return the concatenated matrix and bias of the maps to queries, keys and values.
 
-        They are differentiable views of the maps ``start`` to ``stop`` among the three.
+        They are of the maps ``start`` to ``stop`` among the three: differentiable views, but for a
+        range of maps of different shapes.
         """
-        return self.projection.part(start, stop)
+        if self.queries is None:
+            return self.projection.part(start, stop)
+        if start > 0:
+            return self.projection.part(start - 1, stop - 1)
+        of_queries = self.queries.weight, self.queries.bias
+        if stop == 1:
+            return of_queries
+        parts = (of_queries, self.projection.part(0, stop - 1))
+        weight = torch.cat([weight for weight, _ in parts])
+        if all(bias is None for _, bias in parts):
+            return weight, None
+        biases = [w.new_zeros(len(w)) if bias is None else bias for w, bias in parts]
+        return weight, torch.cat(biases)
+
+    def normed(
+        self, x: Float[Tensor, "*B H T K"], norm: nn.Module | None
+    ) -> Float[Tensor, "*B H T K"]:
+        """Normalise queries or keys by their norm, if any: each head, or all heads together."""
+        if self.norm is None or norm is None:
+            return x
+        if self.norm.is_by_head:
+            normed: Tensor = norm(x)
+            return normed.to(x.dtype)
+        by_token = x.transpose(-3, -2)  # [*B, T, H, K]
+        normed = norm(by_token.flatten(-2)).to(x.dtype)
+        return normed.view(by_token.shape).transpose(-3, -2)
+
+    def placed(
+        self, q: Tensor, k: Tensor, turns: tuple[Turned, Turned] | None
+    ) -> tuple[Float[Tensor, "*B H Q K"], Float[Tensor, "*B G T K"]]:
+        """Normalise and rotate queries and keys of self-attention, in the model's order."""
+        if self.norm is not None and not self.norm.is_after:
+            q, k = self.normed(q, self.query_norm), self.normed(k, self.key_norm)
+        if turns is not None:
+            q, k = turns[0](q), turns[1](k)
+        if self.norm is not None and self.norm.is_after:
+            q, k = self.normed(q, self.query_norm), self.normed(k, self.key_norm)
+        return q, k
 
     def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
         """Compute the queries alone."""
@@ -118,7 +216,10 @@ class _Attention(nn.Module):
     def key_value(
         self, states: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
-        """Compute the keys and values alone, of G heads, as non-contiguous views of one product."""
+        """Compute the keys and values alone, of G heads, as non-contiguous views of one product.
+
+        Keys are as projected, neither normalised nor rotated.
+        """
         weight, bias = self.maps(1, 3)
         by_head = (*states.shape[:-1], 2, self.heads[1], self.d_head)
         projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
@@ -135,15 +236,14 @@ class Attention(_Attention):
         Keys and values are appended to the context's cache, in its dtype. Q is T, or the number of
         the context's queries.
         """
-        if context.queries is None:
+        if context.queries is None and self.queries is None:
             q, k, v = split_heads(self.projection(x), self.n_heads)  # [B, H, T, K] each
         else:
-            q = self.query(context.queries.pick(x)).transpose(1, 2)  # [B, H, Q, K]
+            picked = x if context.queries is None else context.queries.pick(x)
+            q = self.query(picked).transpose(1, 2)  # [B, H, Q, K]
             k, v = self.key_value(x)
         dtype = q.dtype
-        if context.rotations is not None:
-            q = context.rotations.queries(q)
-            k = context.rotations.keys(k)
+        q, k = self.placed(q, k, context.rotations)
         if context.key_values is not None:
             assert isinstance(context.key_values, KeyValues), "self-attention caches its own keys"
             k, v = context.key_values.append(k, v)
@@ -159,6 +259,18 @@ class CrossAttention(_Attention):
 
     It has neither rotations nor position bias, which belong to self-attention.
     """
+
+    def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
+        """Compute the queries, normalised."""
+        by_head = super().query(x).transpose(1, 2)  # [B, H, T, K]
+        return self.normed(by_head, self.query_norm).transpose(1, 2)
+
+    def key_value(
+        self, states: Float[Tensor, "B S D"]
+    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
+        """Compute the keys, normalised, and the values, of G heads."""
+        k, v = super().key_value(states)
+        return self.normed(k, self.key_norm), v
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
         """Let each token attend to the real tokens of the memory.
@@ -227,7 +339,7 @@ class FeedForward(nn.Module):
             entry.ffn,
             gelu=config.gelu,
             swish_beta=config.swish_beta,
-            bias=config.bias,
+            bias=has_bias(config, "ffn"),
             p_hidden=config.dropout_ffn,
         )
 
@@ -267,7 +379,8 @@ class GateMaps(nn.LSTM):
     }
 
     def __init__(self, config: ResolvedModel) -> None:
-        super().__init__(config.d_model, config.d_model, bias=config.bias, batch_first=True)
+        has_biases = bool(config.bias)
+        super().__init__(config.d_model, config.d_model, bias=has_biases, batch_first=True)
 
     def reset_parameters(self) -> None:
         """Leave the weights unset, and the global generator unchanged."""

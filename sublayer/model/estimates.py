@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from sublayer.config.model import POSITIONS, Entry, Ffn
+from sublayer.config.model import POSITIONS, BiasedMap, Entry, Ffn
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
 from sublayer.config.stacks import (
@@ -24,6 +24,7 @@ from sublayer.config.stacks import (
     asked_heads,
     attention_forms,
     embedding_width,
+    has_bias,
     is_factorised,
     key_heads,
     learns_beta,
@@ -108,6 +109,8 @@ class SublayerEstimate(ABC):
 
     inputs: tuple[int, ...]
     """Output features of each map from the residual stream."""
+    maps: tuple[BiasedMap, ...]
+    """Names of these maps, and of the map back, in ``model.bias``."""
     n_backward: int
     """Number of maps whose gradients exist at the memory peak of the backward pass."""
     form = GLOBAL
@@ -133,8 +136,9 @@ class SublayerEstimate(ABC):
 
     def n_parameters(self) -> int:
         """Count the parameters of one set of weights."""
-        n_weights = self.n_stacked + self.n_alone
-        return n_weights + (sum(self.inputs) + self.config.d_model if self.config.bias else 0)
+        widths = zip((*self.inputs, self.config.d_model), self.maps, strict=True)
+        n_biases = sum(width for width, name in widths if has_bias(self.config, name))
+        return self.n_stacked + self.n_alone + n_biases
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example of ``n_tokens`` in a block.
@@ -187,6 +191,8 @@ class AttentionEstimate(SublayerEstimate):
     are not rotated.
     """
 
+    maps: tuple[BiasedMap, ...] = ("query", "key", "value", "output")
+
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__(config, entry, config.n_heads * config.d_head)
         self.key_width = key_heads(config) * config.d_head
@@ -194,8 +200,13 @@ class AttentionEstimate(SublayerEstimate):
         self.n_backward = sum(self.inputs) * config.d_model
 
     def n_parameters(self) -> int:
-        """Count the parameters of one set of weights: maps, and a sink of each head."""
-        return super().n_parameters() + (self.config.n_heads if self.config.sinks else 0)
+        """Count the parameters of one set of weights: maps, gains of queries and keys, sinks."""
+        config, widths = self.config, (self.width, self.key_width)
+        if config.qk_norm_over == "head":
+            widths = config.d_head, config.d_head
+        per_feature = 1 + (config.qk_norm == "layer" and config.norm_bias)
+        n_gains = 0 if config.qk_norm == "none" else config.qk_norm_gain * per_feature * sum(widths)
+        return super().n_parameters() + n_gains + config.sinks * config.n_heads
 
     @property
     def has_plain_scores(self) -> bool:
@@ -249,7 +260,8 @@ class AttentionEstimate(SublayerEstimate):
         n_seen = n_queries * length
         is_fused = step.device != "cpu" and not self.has_plain_scores
         weights = self.saved_weights(few, stack, n_seen, is_fused=is_fused)
-        return step.narrow * step.sequences * numbers + weights
+        normed = self.saved_norms(step, step.sequences * n_queries, length)
+        return step.narrow * step.sequences * numbers + weights + normed
 
     def n_keys(self, step: Workload, stack: StackShape) -> int:
         """Count the keys of an example."""
@@ -290,7 +302,28 @@ class AttentionEstimate(SublayerEstimate):
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
         is_cast = self.is_cross and step.precision != "float32"
         memory_cast = step.n_read * step.narrow * self.config.d_model if is_cast else 0
-        return features + memory_cast + self.saved_weights(step, stack, n_seen, is_fused=is_fused)
+        normed = self.saved_norms(step, step.n_tokens(stack), self.n_keys(step, stack))
+        weights = self.saved_weights(step, stack, n_seen, is_fused=is_fused)
+        return features + memory_cast + normed + weights
+
+    def saved_norms(self, step: Workload, n_queries: int, n_keys: int) -> int:
+        """Sum the bytes that norms of queries and keys save: their inputs and statistics.
+
+        ``n_queries`` are of the micro-batch, ``n_keys`` of an example. Inputs that are not cast are
+        views of the product that holds the values too, which a CPU copies from it.
+        """
+        config, kind = self.config, self.config.qk_norm
+        if kind == "none":
+            return 0
+        is_cast = step.narrow < FLOAT32_BYTES and (kind == "layer" or step.device != "cpu")
+        number_bytes = FLOAT32_BYTES if is_cast else step.narrow
+        n_copies = 1 if is_cast or step.device != "cpu" else 2
+        n_keys *= step.sequences
+        features = self.width * n_queries + n_copies * self.key_width * n_keys
+        n_norms = n_queries + n_keys
+        if config.qk_norm_over == "head":
+            n_norms = config.n_heads * n_queries + key_heads(config) * n_keys
+        return number_bytes * (features + (2 if kind == "layer" else 1) * n_norms)
 
     def saved_weights(
         self, step: Workload, stack: StackShape, n_seen: int, *, is_fused: bool
@@ -348,6 +381,7 @@ class AttentionEstimate(SublayerEstimate):
         if self.has_plain_scores:
             return False
         is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
+        is_narrow = is_narrow and key_heads(config) == config.n_heads
         is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
         is_biased = POSITIONS[config.positions].in_attention == "bias" and self.form.has_positions
         has_no_mask = not (step.objective.masks_keys or self.is_cross)
@@ -386,6 +420,8 @@ class FeedForwardEstimate(SublayerEstimate):
         assert entry.ffn is not None, "an ffn entry has a variant"
         self.ffn: Ffn = entry.ffn
         self.inputs = (config.d_ff,) * entry.ffn.n_inputs
+        maps: list[BiasedMap] = ["ffn"] * (len(self.inputs) + 1)
+        self.maps = tuple(maps)
         self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sublayer.config.model import Role, cap_of, factor_of
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import has_head_projection, head_activation
+from sublayer.config.stacks import has_bias, has_head_projection, head_activation
 from sublayer.model.kernels.elementwise import dropout, soft_cap
 from sublayer.model.kernels.products import linear
 from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
@@ -115,7 +115,7 @@ class VocabularyHead(nn.Module):
         vocab_size = config.vocab_size
         self.projection = None
         if has_head_projection(config):
-            self.projection = Linear(config.d_model, d_embed, bias=config.bias)
+            self.projection = Linear(config.d_model, d_embed, bias=has_bias(config, "projection"))
         self.activation = None
         norm_kind: NormKind = "none"
         if config.head == "transform":

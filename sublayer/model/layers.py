@@ -1,7 +1,7 @@
 """Elementary layers: linear maps, norms, activations, and tables of tokens and segments."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sublayer.config.model import Role
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import embedding_width, is_factorised
+from sublayer.config.stacks import embedding_width, has_bias, is_factorised
 from sublayer.model.kernels.compiled import CompiledNorm
 from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_cpu, swish, tanh_gelu
 from sublayer.model.kernels.products import linear
@@ -48,21 +48,34 @@ class Linear(nn.Module):
 class StackedLinear(nn.Module):
     """Apply several maps of equal shape to one input in one matrix product.
 
-    The weight is ``[n, d_out, d_in]``, so that per-matrix operations see separate maps.
+    The weight is ``[n, d_out, d_in]``, so that per-matrix operations see separate maps. All have a
+    bias, or none, or those that ``bias`` marks.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "bias"}
 
-    def __init__(self, n: int, d_in: int, d_out: int, *, bias: bool) -> None:
+    def __init__(self, n: int, d_in: int, d_out: int, *, bias: bool | Sequence[bool]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n, d_out, d_in))
-        self.bias = nn.Parameter(torch.empty(n, d_out)) if bias else None
+        marks = [bias] * n if isinstance(bias, bool) else bias
+        rows = [row for row, is_marked in enumerate(marks) if is_marked]
+        self.bias = nn.Parameter(torch.empty(len(rows), d_out)) if rows else None
+        self.rows = rows
+        """Maps with a bias, in order."""
 
     def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows n_d_out"]:
         """Map the last axis, and concatenate the outputs of the maps."""
         matrix = self.weight.flatten(0, 1)  # [n d_out, d_in]
-        bias = None if self.bias is None else self.bias.flatten()
-        return linear(x, matrix, bias)
+        biases = self.biases()
+        return linear(x, matrix, None if biases is None else biases.flatten())
+
+    def biases(self) -> Float[Tensor, "n d_out"] | None:
+        """Return the bias of every map, zero where it has none; None if no map has one."""
+        n, d_out, _ = self.weight.shape
+        if self.bias is None or len(self.rows) == n:
+            return self.bias
+        places = torch.tensor(self.rows, device=self.bias.device)
+        return self.bias.new_zeros(n, d_out).index_copy(0, places, self.bias)
 
     def part(
         self, start: int, stop: int
@@ -71,10 +84,8 @@ class StackedLinear(nn.Module):
 
         They are differentiable views.
         """
-        matrix = self.weight[start:stop].flatten(0, 1)
-        if self.bias is None:
-            return matrix, None
-        return matrix, self.bias[start:stop].flatten()
+        matrix, biases = self.weight[start:stop].flatten(0, 1), self.biases()
+        return matrix, None if biases is None else biases[start:stop].flatten()
 
 
 NormKind = Literal["layer", "rms", "dyt", "none"]
@@ -239,7 +250,8 @@ class TokenEmbedding(nn.Module):
         self.projects_sum = config.embedding_projection == "sum"
         self.projection = None
         if is_factorised(config):
-            self.projection = Linear(config.d_embed, config.d_model, bias=config.bias)
+            bias = has_bias(config, "projection")
+            self.projection = Linear(config.d_embed, config.d_model, bias=bias)
 
     def forward(
         self, tokens: Int[Tensor, "B T"], table: Float[Tensor, "V E"] | None = None

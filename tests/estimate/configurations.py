@@ -36,6 +36,7 @@ MODELS = [
     {"norm_bias": False, "embedding_norm": "plain"},
     {"attention_window": 10, "window_pattern": "LLG", "positions": "rotary"},
     {"score_cap": 5.0, "sinks": True, "logit_cap": 3.0, "attention_scale": 2.0},
+    {"positions": "rotary", "n_kv_heads": 2, "qk_norm": "rms", "bias": {"query": True}},
 ]
 ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {**ENCODER, "norm_order": "post", "embedding_norm": "affine", "pooler": "tanh"}
@@ -62,6 +63,7 @@ TRANSLATORS = [
     {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
     {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
     {**T5, "score_cap": 5.0, "sinks": True, "logit_cap": 3.0, "dropout_attention": 0.2},
+    {**TRANSLATOR, "n_kv_heads": 2, "qk_norm": "layer", "qk_norm_over": "all"},
 ]  # fmt: skip
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}

@@ -33,6 +33,11 @@ REFUSED = {
             model.positions=rotary model.rotary_local_base=500; model.position_pattern=PN; \
             model.positions=rotary model.position_pattern=N; \
             model.kind=encoder; model.kind=lstm model.init=t5; model.dropout=1.5; \
+            model.n_kv_heads=3; model.n_kv_heads=8; model.qk_norm=rsm; model.qk_norm_over=all; \
+            model.qk_norm=rms model.qk_norm_place=after; model.positions=rotary model.qk_norm=rms \
+            model.qk_norm_place=after model.qk_norm_gain=false; "model.bias={querry=true}"; \
+            "model.bias={query=1}"; "model.bias={projection=true}"; \
+            model.kind=lstm "model.bias={ffn=true}"; \
             objective.kind=masked; objective.kind=mask; objective.p_mask=0.8; \
             objective.targets=500; data.corpus=wikitext
         train small.toml: data.path=missing.txt; data.path=empty.txt; data.path=nul.txt; \

@@ -513,15 +513,22 @@ def test_a_step_has_its_bias_with_its_gradient():
         check_gradients(own, expected, (q, k, v, bias))
 
 
-@pytest.mark.parametrize("is_step", [False, True])
-def test_a_head_of_keys_serves_consecutive_heads_of_queries(is_step):
-    q, k, v = inputs = attention_inputs(0, 4, 11)
-    queries, seen = torch.cat([q, 2 * q], dim=1), torch.ones(4, 11, dtype=torch.bool)
-    hidden = torch.zeros(B, 4, 11, dtype=torch.bool)
-    keys = StepKeys.hiding(hidden, torch.float64) if is_step else Keys(False, None)
-    own = attend(queries, k, v, keys, scale=0.7)
+@pytest.mark.parametrize("kernel", ["step", "together", "by sequence", "fused"])
+@pytest.mark.parametrize("n_biases", [0, 1])
+def test_a_head_of_keys_serves_consecutive_heads_of_queries(monkeypatch, kernel, n_biases):
+    monkeypatch.setattr(attention, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
+    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 3))
+    if kernel == "fused":
+        monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
+    q, k, v, *bias = inputs = attention_inputs(n_biases, 4, 11)
+    queries, bias = torch.cat([q, 2 * q], dim=1), torch.cat([*bias, *bias], 1) if bias else None
+    keys, seen = keys_of("causal", 4, 11)
+    if kernel == "step":
+        keys = StepKeys.hiding((~seen).expand(B, -1, -1), torch.float64)
+    own = attend(queries, k, v, keys, bias, scale=0.7)
     repeated = (x.repeat_interleave(2, 1) for x in (k, v))
-    check_gradients(own, plain_attention(queries, *repeated, 0.0, seen), inputs)
+    added = 0.0 if bias is None else bias
+    check_gradients(own, plain_attention(queries, *repeated, added, seen), inputs)
 
 
 def loss_inputs(dtype=torch.float64):

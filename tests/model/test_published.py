@@ -41,6 +41,16 @@ ATTENTION = {
     "0.function.projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
     "0.function.output": "self_attn.o_proj",
 }
+GROUPED = {
+    "0.norm": "input_layernorm",
+    "0.function.queries": "self_attn.q_proj",
+    "0.function.projection": "self_attn.k_proj self_attn.v_proj",
+    "0.function.output": "self_attn.o_proj",
+}
+HEAD_NORMS = {
+    "0.function.query_norm": "self_attn.q_norm",
+    "0.function.key_norm": "self_attn.k_norm",
+}
 NETWORK = {
     "1.norm": "post_attention_layernorm",
     "1.function.input": "mlp.gate_proj mlp.up_proj",
@@ -152,6 +162,35 @@ PUBLISHED = [
         | {"attention_window": 3, "window_pattern": "LG"},
         ATTENTION | NETWORK | {"0.function": "self_attn"},
         prepare=without_experts,
+    ),
+    Published(
+        "LlamaForCausalLM",
+        {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True},
+        {"n_kv_heads": 2, "bias": True},
+        GROUPED | NETWORK,
+    ),
+    Published(
+        "MistralForCausalLM",
+        {"num_key_value_heads": 1, "sliding_window": None, "head_dim": 6},
+        {"n_kv_heads": 1, "d_head": 6},
+        GROUPED | NETWORK,
+    ),
+    Published(
+        "Qwen2ForCausalLM",
+        {"num_key_value_heads": 2},
+        {"n_kv_heads": 2, "bias": {"query": True, "key": True, "value": True}},
+        GROUPED | NETWORK,
+    ),
+    Published(
+        "Qwen2ForCausalLM",
+        {"num_key_value_heads": 4},
+        {"bias": {"query": True, "key": True, "value": True, "ffn": False}},
+    ),
+    Published(
+        "Qwen3ForCausalLM",
+        {"num_key_value_heads": 2, "head_dim": 6},
+        {"n_kv_heads": 2, "d_head": 6, "qk_norm": "rms"},
+        GROUPED | NETWORK | HEAD_NORMS,
     ),
 ]
 NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]

@@ -44,8 +44,8 @@ def is_supported(q: Tensor, k: Tensor, *, has_bias: bool, p_dropout: float) -> b
 
 def attend_ragged(
     q: Float[Tensor, "B H T K"],
-    k: Float[Tensor, "B H S K"],
-    v: Float[Tensor, "B H S K"],
+    k: Float[Tensor, "B G S K"],
+    v: Float[Tensor, "B G S K"],
     ragged: Ragged,
     *,
     is_causal: bool,
@@ -73,8 +73,8 @@ def attend_ragged(
 
 def attend_sequences(
     q: Float[Tensor, "BT H K"],
-    k: Float[Tensor, "BS H K"],
-    v: Float[Tensor, "BS H K"],
+    k: Float[Tensor, "BS G K"],
+    v: Float[Tensor, "BS G K"],
     ragged: Ragged,
     *,
     longest: tuple[int, int],
@@ -95,6 +95,7 @@ def attend_sequences(
         *longest,
         scale=scale,
         window_size=(before, 0 if is_causal else before),
+        enable_gqa=k.shape[1] < q.shape[1],
     )
     assert isinstance(mixed, Tensor), "no further output was requested"
     return mixed
@@ -137,28 +138,29 @@ def attend(
     heads with causality alone, single queries, GPUs and the compiler use SDPA, or with a cap or
     sinks, which it lacks, plain matrix products; on GPUs, the kernel without padding replaces a
     mask where possible (``is_supported``). A decoding step uses plain matrix products, which are
-    fastest for few rows.
+    fastest for few rows. Keys and values are not repeated for heads of queries that share them, but
+    by SDPA where its kernels take no fewer, and by those plain products.
     """
-    if k.shape[-3] < q.shape[-3]:
-        n_shared = q.shape[-3] // k.shape[-3]
-        k, v = (x.repeat_interleave(n_shared, -3) for x in (k, v))
     if isinstance(keys, StepKeys):
         if scale != 1.0:
             q = q * scale
-        # Leading axes are folded, since matmul's shape checks take as long as a small product.
-        queries, folded_keys, values = (x.flatten(0, -3) for x in (q, k, v))
-        scores = soft_cap(torch.bmm(queries, folded_keys.mT).view(*q.shape[:-1], -1), cap)
+        # Leading axes are folded, since matmul's shape checks take as long as a small product;
+        # heads that share keys are rows of one product.
+        folded_keys, values = (x.flatten(0, -3) for x in (k, v))
+        queries = q.reshape(folded_keys.shape[0], -1, q.shape[-1])
+        products = torch.bmm(queries, folded_keys.mT)  # [B G, H / G * T, S]
+        scores = soft_cap(products.view(*q.shape[:-1], -1), cap)
         if keys.hidden is not None:
             scores.add_(keys.hidden)
         if bias is not None:
             scores.add_(bias)
-        weights = _softmax(scores, sinks).flatten(0, -3)
+        weights = _softmax(scores, sinks).view(products.shape)
         return torch.bmm(weights, values).view(q.shape)
     is_fusable = cap is None and sinks is None
     if q.shape[2] > 1 and is_eager_cpu(q):
         is_plain = bias is None and keys.mask is None and keys.reach is None and not p_dropout
         is_plain = is_plain and is_fusable
-        is_square = keys.is_causal and q.shape[2] == k.shape[2]
+        is_square = keys.is_causal and q.shape[1:3] == k.shape[1:3]
         if is_plain and is_square and _is_wide(q) and q.shape[3] <= NARROW_HEAD:
             q, k, v = without_rest(q, k, v)
             return _attend_fused(q, k, v, keys, scale, p_dropout)
@@ -178,6 +180,8 @@ def attend(
     if not is_fusable:
         if bias is None:
             bias = q.new_zeros(1, 1, q.shape[2], k.shape[2])
+        if k.shape[1] < q.shape[1]:
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         scores = soft_cap(scale * q @ k.mT, cap) + hide(bias, keys).to(q.dtype)
         weights = _softmax(scores, sinks)
         if p_dropout:
@@ -193,7 +197,10 @@ def attend(
         return attend_ragged(q, k, v, ragged, is_causal=keys.is_causal, scale=scale, reach=reach)
     if bias is not None:
         added = hide(bias, keys).to(q.dtype)
-        return F.scaled_dot_product_attention(q, k, v, added, p_dropout, scale=scale)
+        is_shared = k.shape[1] < q.shape[1]
+        return F.scaled_dot_product_attention(
+            q, k, v, added, p_dropout, scale=scale, enable_gqa=is_shared
+        )
     return _attend_fused(q, k, v, keys, scale, p_dropout)
 
 
@@ -237,7 +244,10 @@ def _attend_fused(
         mask = keys.band(n_queries, n_keys, q.device)
     # SDPA takes a mask or ``is_causal``, not both.
     is_causal = is_causal and mask is None
-    return F.scaled_dot_product_attention(q, k, v, mask, p_dropout, is_causal, scale=scale)
+    is_shared = k.shape[1] < q.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, p_dropout, is_causal, scale=scale, enable_gqa=is_shared
+    )
 
 
 def split_heads(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -341,9 +351,9 @@ def _strip(n_rows: int, n_seen: int, dtype: torch.dtype) -> Tensor:
 class _Attend(torch.autograd.Function):
     """Attention of N sequences in turn; a negative sign marks dropped weights among those saved.
 
-    Queries are ``[N, H, T, K]``. ``bias`` is ``[1 or B, heads, T, S]``; either N is 1 and H has all
-    heads of B sequences, or N is B. ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1 or H,
-    T or 1, S]``.
+    Queries are ``[N, H, T, K]``, keys and values ``[N, G, S, K]``. ``bias`` is ``[1 or B, heads, T,
+    S]``; either N is 1 and H has all heads of B sequences, or N is B. ``hidden``, 0 or minus
+    infinity, is ``[T, S]`` or ``[N, 1 or H, T or 1, S]``.
 
     The bias is not saved: its gradient is that of the scores, summed over the sequences that share
     the bias and written block by block. Nor is the tanh of capped scores, which is computed again.
@@ -518,7 +528,7 @@ def _back_through_block(
     # In bfloat16 both products would copy strided rows.
     grad = grad[:, rows].contiguous()
     # The gradient of the weights, overwritten by that of the scores.
-    grad_scores = torch.bmm(grad, v.transpose(1, 2))
+    grad_scores = torch.bmm(_folded(grad, len(v)), v.transpose(1, 2)).view(weights.shape)
     undropped = weights
     if is_dropped:
         undropped = weights.clamp_min(0)
@@ -539,18 +549,35 @@ def _back_through_block(
 def _put_product(
     total: Tensor, one: Tensor, other: Tensor, scale: float = 1.0, *, adds: bool = False
 ) -> None:
-    """Write or add a scaled product of batches of matrices."""
+    """Write or add a scaled product of batches of matrices.
+
+    If ``other`` or ``total`` has one matrix for several of ``one``, consecutive ones, these are
+    rows of one matrix: the product of each with the shared one, or the sum of their products.
+    """
+    whole = total
+    if len(total) < len(one):
+        other = _folded(other, len(total))
+        one = _folded(one.mT, len(total)).mT
+    elif len(other) < len(one):
+        one = _folded(one, len(other))
+        if total.is_contiguous():
+            total = _folded(total, len(other))
     # MKL, which has all types but bfloat16, computes matrices that are not contiguous one after
     # another, where several threads would wait for each other.
     is_direct = total.is_contiguous() or not _is_wide(total) or torch.get_num_threads() == 1
-    if is_direct:
+    if is_direct and len(total) == len(one):
         torch.baddbmm(total, one, other, beta=1 if adds else 0, alpha=scale, out=total)
         return
-    product = torch.baddbmm(total.new_empty(()), one, other, beta=0, alpha=scale)
+    product = torch.baddbmm(total.new_empty(()), one, other, beta=0, alpha=scale).view(whole.shape)
     if adds:
-        total.add_(product)
+        whole.add_(product)
     else:
-        total.copy_(product)
+        whole.copy_(product)
+
+
+def _folded(x: Float[Tensor, "H t K"], n: int) -> Float[Tensor, "n rows K"]:
+    """Stack consecutive matrices one below another, so that there are ``n``."""
+    return x if len(x) == n else x.reshape(n, -1, x.shape[2])
 
 
 def _scores(
@@ -628,7 +655,7 @@ def attend_blockwise(
 ) -> Tensor:
     """Average values by ``softmax(soft_cap(scale * q k) + bias)`` of ``[B, H, T, K]`` queries.
 
-    Keys and values are ``[B, H, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
+    Keys and values are ``[B, G, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
 
     With ``is_causal`` the last query sees every key, and each earlier query one key less; with
     ``reach`` no query sees a key farther away, and no such scores are computed. With both ``mask``
