@@ -121,20 +121,36 @@ def without_experts(model):
 
 
 LOCAL_FIRST = ["sliding_attention", "full_attention", "sliding_attention"]
+BOTH_ROPES = {
+    kind: rope(base)["rope_parameters"]
+    for kind, base in zip(LOCAL_FIRST, (50.0, 500.0), strict=False)
+}
 PUBLISHED = [
     Published("LlamaForCausalLM", rope(500.0), {"rotary_base": 500.0}),
     Published("LlamaForCausalLM", {"tie_word_embeddings": True}, {"tie_embeddings": True}),
     Published(
         "MistralForCausalLM",
-        {**rope(500.0), "sliding_window": 4, "num_key_value_heads": 4},
-        {"rotary_base": 500.0, "attention_window": 4},
+        {**rope(500.0), "sliding_window": 4, "num_key_value_heads": 2},
+        {"rotary_base": 500.0, "attention_window": 4, "n_kv_heads": 2},
+        GROUPED | NETWORK,
     ),
     Published(
         "SmolLM3ForCausalLM",
         {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 3}
-        | {**rope(500.0), "num_key_value_heads": 4},
-        {"rotary_base": 500.0, "position_pattern": "PN"}
+        | {**rope(500.0), "num_key_value_heads": 2},
+        {"rotary_base": 500.0, "position_pattern": "PN", "n_kv_heads": 2}
         | {"attention_window": 3, "window_pattern": "GL"},
+        GROUPED | NETWORK,
+    ),
+    Published(
+        "Gemma3ForCausalLM",
+        {"layer_types": LOCAL_FIRST, "sliding_window": 4, "head_dim": 6, "num_key_value_heads": 2}
+        | {"query_pre_attn_scalar": 6, "rope_parameters": BOTH_ROPES},
+        {"attention_window": 4, "window_pattern": "LG", "d_head": 6, "n_kv_heads": 2}
+        | {"rotary_base": 500.0, "rotary_local_base": 50.0, "qk_norm": "rms", "ffn": "geglu"}
+        | {"norm_order": "around", "embedding_scale": "sqrt"},
+        GROUPED | NETWORK | AROUND | HEAD_NORMS,
+        added_gain=1.0,
     ),
     Published(
         "GraniteForCausalLM",
