@@ -43,8 +43,8 @@ _OPPOSITE = {"better": "worse", "worse": "better"}
 _HEAD = """\
 # Claims of the papers
 
-Each claim of the five papers: the published value, the measurement here, its verdict, and the cost
-of a run that could decide it.
+Each claim of the five papers, and of modifications since: the published value, the measurement
+here, its verdict, and the cost of a run that could decide it.
 
 Models here have 0.1 to 5.3 million parameters and were trained for seconds to an hour and a half,
 while GPT-1 has 117 million and the character Transformer 219 million: "cannot tell" is the usual
@@ -83,6 +83,8 @@ def claims_page() -> str:
 
 
 def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
+    if not any("judged" in claim or "computed" in claim for claim in claims):
+        return
     headings = ("claim", "published", "record, arms", "difference", "verdict", "at first")
     yield f"| {' | '.join(headings)} | published effect | seeds to find it |"
     yield f"|{' --- |' * 7} ---: |"

@@ -433,7 +433,8 @@ def _small_model(loaded, settings):
 NOT_HERE = (
     "sublayer import gpt1-numpy downloads/",
     "sublayer import fairseq downloads/", "sublayer tokenize data/bpe.codes",
-    # Up to 64 layers, each arm at four rates; a cluster.
+    # Up to 64 layers, or some thirty arms, each at several rates; a cluster.
+    "sublayer compare modifications-2026", "sublayer plan modifications-2026 --measure",
     "sublayer compare char-depth", "sublayer plan char-depth --scale cpu --measure",
     "sublayer compare --on",
 )  # fmt: skip

@@ -11,11 +11,13 @@ from sublayer.config.load import load_recipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import is_idle
 from sublayer.model.estimates import count_parameters
-from sublayer.study.budget import Resources, expected_vocabulary
+from sublayer.study.budget import TOLERANCE, Resources, expected_vocabulary
 from sublayer.study.columns import study_metrics
 from sublayer.study.cost_plan import make_plan
 from sublayer.study.definition import load_study
 from sublayer.training.step import learning_rate
+
+PLENTY = Resources("cpu", 1 << 60, 1 << 60, has_fast_bfloat16=True, cores=1)
 
 
 def parameters(name):
@@ -163,11 +165,29 @@ def test_macaron_translation_has_the_recipes_of_the_text_and_those_of_the_code(s
     assert "bleu_compounds" in [metric.name for metric in study_metrics(study)]
 
 
+def test_each_modification_stands_alone_against_llama_and_against_gpt():
+    study = load_study("modifications-2026")
+    recipes = {arm.name: arm.loaded.recipe.model_dump() for arm in study.arms}
+    plan = make_plan(study.arms, study.match, PLENTY, multiple=study.match_multiple)
+    found = dict.fromkeys(("llama-2023", "gpt"), 0)
+    for arm, planned in zip(study.arms, plan.arms, strict=True):
+        partner = arm.against or study.arms[0].name
+        changed = {
+            f"{table}.{name}"
+            for table, fields in recipes[partner].items() if isinstance(fields, dict)
+            for name, value in fields.items() if recipes[arm.name][table][name] != value
+        }  # fmt: skip
+        assert changed == arm.settings.keys(), arm.name
+        assert abs(planned.excess.planned.parameters or 0) < TOLERANCE
+        found[partner] += arm.name != partner
+    assert found["llama-2023"] >= 10 and found["gpt"] >= 9
+    assert study.n_seeds >= 5 and len(study.tune) == 1
+
+
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_no_width_of_splitting_is_an_accident_of_matching(scale):
     study = load_study("splitting", scale=scale)
-    plenty = Resources("cpu", 1 << 60, 1 << 60, has_fast_bfloat16=True, cores=1)
-    first, *others = make_plan(study.arms, study.match, plenty).arms
+    first, *others = make_plan(study.arms, study.match, PLENTY).arms
     width = study.arms[0].loaded.recipe.model.d_ff
     widths = {first.name: width}
     for arm in others:
