@@ -14,6 +14,7 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
+    from sublayer.api.checking import check
     from sublayer.api.comparing import compare, judge, plan
     from sublayer.api.finetuning import finetune
     from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
@@ -43,6 +44,7 @@ __all__ = [
     "TrainingError",
     "__version__",
     "Run",
+    "check",
     "compare",
     "draw",
     "embed",
@@ -82,6 +84,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 _NAMES = {
+    "sublayer.api.checking": ("check",),
     "sublayer.api.comparing": ("compare", "judge", "plan"),
     "sublayer.api.finetuning": ("finetune",),
     "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),

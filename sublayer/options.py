@@ -27,6 +27,7 @@ from typing import (
     get_type_hints,
 )
 
+from sublayer.config.plugins import load_plugins
 from sublayer.config.table import text_problem
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.values import plain, show
@@ -151,9 +152,9 @@ def on_command_line() -> Iterator[None]:
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of a function by the types and options in its signature.
 
-    NumPy numbers become plain ones. Raises ConfigError for a value of another type, out of range,
-    not finite, or that no file can take. Errors name parameters instead of command-line options,
-    except in commands.
+    NumPy numbers become plain ones, and ``plugins`` are loaded. Raises ConfigError for a value of
+    another type, out of range, not finite, or that no file can take. Errors name parameters instead
+    of command-line options, except in commands.
     """
     signature, declared = signature_of(function), options_of(function)
 
@@ -166,6 +167,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         for name in bound.arguments.keys() & declared.keys():
             bound.arguments[name] = accepted(name, *declared[name], bound.arguments[name])
         try:
+            if plugins := bound.arguments.get("plugins"):
+                load_plugins(plugins)
             return function(*bound.args, **bound.kwargs)
         except SublayerError as error:
             if not _IS_COMMAND.get():

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from sublayer.cli.main import main
+from sublayer.config.plugins import PLUGINS
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import terminal
 from sublayer.system.terminal import HeardStages, say_nothing
@@ -43,6 +44,13 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True)
 def _checked_shapes():
     check_again()
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins():
+    yield
+    for plugin in [*PLUGINS.values()]:
+        plugin.remove()
 
 
 @pytest.fixture(scope="session", autouse=True)

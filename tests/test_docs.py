@@ -22,6 +22,7 @@ from sublayer.config.load import load_recipe
 from sublayer.config.messages import choices_of
 from sublayer.config.model import FFNS
 from sublayer.config.optimizers import OPTIMIZERS
+from sublayer.config.plugins import load_plugins
 from sublayer.config.recipe import OBJECTIVES, TABLES, declaration, declarations, keys
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import SublayerError
@@ -103,6 +104,7 @@ def workplace(tmp_path, monkeypatch):
             assert name, f"{page.name}: a recipe is shown without its file's name"
             (tmp_path / name[1]).write_text(block)
     shutil.copytree(PROJECT / "examples" / "scores", tmp_path / "scores")
+    shutil.copy(PROJECT / "examples" / "mish.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     return tmp_path
@@ -145,6 +147,7 @@ def check(words, *, is_transcript):
     words = list(takewhile(lambda word: word not in ("<", ">", "|"), words))
     values = parser.make_context(words[0], words[1:]).params if "--help" not in words else {}
     source, settings = values.get("source") or values.get("recipe"), values.get("settings")
+    load_plugins(values.get("plugins") or ())
     if words[0] in ("plan", "compare"):
         settings = values.get("words")
     if source is None or settings is None or is_transcript:
@@ -185,6 +188,11 @@ def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace):
             assert len(load_study(path.name).arms) >= 2
         else:
             assert load_recipe(path.name).recipe.title
+
+
+def test_the_page_of_plugins_shows_the_shipped_example():
+    example = (PROJECT / "examples" / "mish.py").read_text()
+    assert blocks(DOCS / "own-rows.md", "python") == [example]
 
 
 def test_the_readme_has_the_speeds_of_the_benchmarks():

@@ -22,7 +22,7 @@ CALLED_BY_OTHERS = {
     "format_options": "typer, for the help of a command",
     **dict.fromkeys(("source_vars", "get_completion_args", "format_completion"), "typer"),
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
-    "ticks": "the template of the forest plot",
+    "Norm": "plugins", "ticks": "the template of the forest plot",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
     "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
 }  # fmt: skip

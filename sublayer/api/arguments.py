@@ -64,6 +64,16 @@ Average = Annotated[
         "Number of the run's newest checkpoints to average the weights of.", least=1, most=10_000
     ),
 ]
+Plugins = Annotated[
+    Sequence[PathText],
+    Option(
+        "Rows of your own, code that is run: a Python file, or the name of an installed package. "
+        "Repeatable.",
+        flag="--plugin",
+        metavar="FILE",
+        default=(),
+    ),
+]
 TableFiles = Annotated[
     Sequence[PathText],
     Option(
@@ -326,6 +336,7 @@ class StudyOptions(TypedDict, total=False):
             default=1,
         ),
     ]
+    plugins: Plugins
 
 
 def study_options(
@@ -339,6 +350,7 @@ def study_options(
     from sublayer.study.definition import Options
 
     settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    settings.pop("plugins", None)
     readers: dict[str, Callable[[Any], Any]] = {"data": fspath, "margin": str, "out": Path}
     readers |= {"vary": tuple, "tune": tuple}
     for name in settings.keys() & readers.keys():

@@ -10,7 +10,7 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.arguments import Device, Overrides, as_source
+from sublayer.api.arguments import Device, Overrides, Plugins, as_source
 from sublayer.api.results import Result
 from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT, load_finetune, preset_names
@@ -175,6 +175,7 @@ def finetune(
     ] = None,
     resume: Annotated[bool, Option("Resume the run in --out, or the last of this task.")] = False,
     device: Device = None,
+    plugins: Plugins = (),
 ) -> Finetuned:
     """Fine-tune a model on tasks, or a custom table, and score it against baselines.
 

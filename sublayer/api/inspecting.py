@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
-from sublayer.api.arguments import Device, as_path, starting
+from sublayer.api.arguments import Device, Plugins, as_path, starting
 from sublayer.api.results import Found, check_new, write_plot
 from sublayer.config.table import MOST_LAYERS, MOST_ROWS
 from sublayer.errors import ConfigError
@@ -50,6 +50,7 @@ class InspectionOptions(TypedDict, total=False):
         ),
     ]
     device: Device
+    plugins: Plugins
 
 
 @checked

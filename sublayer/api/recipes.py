@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic.fields import FieldInfo
 
-from sublayer.api.arguments import Overrides, as_path
+from sublayer.api.arguments import Overrides, Plugins, as_path
 from sublayer.api.results import Found, check_new, figure, html_table, page, write_plot
 from sublayer.config.layers import (
     find_source,
@@ -84,6 +84,7 @@ def recipe(
     overrides: Overrides | None = None,
     *,
     changed: Annotated[bool, Option("Show only what the recipe and its bases set.")] = False,
+    plugins: Plugins = (),
 ) -> Found:
     """Resolve a recipe: the value of each field and its origin.
 
@@ -149,6 +150,7 @@ def draw(
     overrides: Overrides | None = None,
     *,
     out: PathText | None = None,
+    plugins: Plugins = (),
 ) -> Diagram:
     """Draw the architecture of a recipe; ``out`` is a new SVG file.
 
@@ -301,6 +303,11 @@ _FILE_ONLY: dict[str, Any] = {
         "array",
         "In a run's recipe: its extensions, or replanning by its pace, each with the step and "
         "the old and new number of steps.",
+        items={"type": "object"},
+    ),
+    "plugins": _schema(
+        "array",
+        "In a run's recipe: the plugins whose rows it uses, each with its name and its SHA-256.",
         items={"type": "object"},
     ),
     "group": _schema(

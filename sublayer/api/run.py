@@ -12,6 +12,7 @@ from sublayer.api.arguments import (
     Average,
     Device,
     Model,
+    Plugins,
     Recipe,
     Settings,
     TableFiles,
@@ -19,6 +20,7 @@ from sublayer.api.arguments import (
     starting,
 )
 from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
+from sublayer.config.plugins import load_plugins
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
@@ -84,6 +86,7 @@ def load(
     dtype: "torch.dtype | None" = None,
     *,
     average: int | None = None,
+    plugins: Sequence[str | PathLike[str]] = (),
 ) -> Pretrained:
     """Load a model in evaluation mode, with its ``.config``, ``.tokenizer`` and ``.task``.
 
@@ -93,23 +96,30 @@ def load(
     checkpoints (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights; None: float32,
     unless all were saved as float64. ``.tokenizer`` is None if the folder has none; ``predict``
     answers rows if the model was fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of
-    texts.
+    texts. ``plugins`` name the files or packages with the model's rows of your own.
 
     Raises CheckpointError if there is no such model, or it is damaged, or of another format;
     ConfigError for a missing device, or too few checkpoints.
     """
     from sublayer.loading import load as load_model
 
+    load_plugins(plugins)
     folder = as_text(path)
     text_model = load_model(folder, device=device, dtype=dtype, average=average)
     return Pretrained(text_model.model, text_model.tokenizer, text_model.task, Path(folder))
 
 
-def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Pretrained:
+def from_recipe(
+    source: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    plugins: Sequence[str | PathLike[str]] = (),
+) -> Pretrained:
     """Build the untrained model of a recipe, in evaluation mode, with ``.tokenizer``.
 
     Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the starting
-    weights of training. Raises ConfigError, DataError and CheckpointError.
+    weights of training. ``plugins`` are as in ``load``. Raises ConfigError, DataError and
+    CheckpointError.
     """
     from sublayer.config.load import load_recipe
     from sublayer.config.resolve import resolve_model
@@ -119,6 +129,7 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     from sublayer.runs.session import prepare_data
     from sublayer.training import warm_start
 
+    load_plugins(plugins)
     loaded = load_recipe(source, overrides or {})
     check_start(loaded)
     for line in loaded.notes:
@@ -267,11 +278,12 @@ def last_losses(lines: Sequence[Mapping[str, Any]], best: float) -> list[str]:
     ]
 
 
-def open_run(path: str | PathLike[str]) -> Run:
-    """Open a run by its folder, finished or not.
+def open_run(path: str | PathLike[str], *, plugins: Sequence[str | PathLike[str]] = ()) -> Run:
+    """Open a run by its folder, finished or not; ``plugins`` are as in ``load``.
 
     Raises ConfigError if the folder holds none, CheckpointError if its record is damaged.
     """
+    load_plugins(plugins)
     folder = Path(as_text(path))
     if not (folder / "recipe.toml").is_file():
         raise ConfigError(f"{folder} holds no run: it has no recipe.toml")
@@ -313,6 +325,7 @@ def train(
         ),
     ] = None,
     device: Device = None,
+    plugins: Plugins = (),
 ) -> Run:
     """Train a recipe, and return the run.
 
@@ -363,6 +376,7 @@ def train(
 def list_runs(
     *folders: PathText,
     arms: Annotated[bool, Option("Also list the single runs of comparisons.")] = False,
+    plugins: Plugins = (),
 ) -> Found:
     """List the runs, comparisons and imported models below folders, by default ``runs``.
 
@@ -397,6 +411,7 @@ def report(
     ] = None,
     *,
     tables: TableFiles = (),
+    plugins: Plugins = (),
 ) -> Path:
     """Rewrite the HTML report of a run or a comparison, and return its absolute path.
 
@@ -504,6 +519,7 @@ def export(
         ),
     ] = "huggingface",
     average: Average = None,
+    plugins: Plugins = (),
 ) -> Found:
     """Write a model into a new folder so that transformers loads it.
 

@@ -9,6 +9,7 @@ from sublayer.api.arguments import (
     Average,
     BeamSearch,
     Device,
+    Plugins,
     TextFormat,
     as_path,
     as_paths,
@@ -153,6 +154,7 @@ def evaluate(
         ),
     ] = None,
     device: Device = None,
+    plugins: Plugins = (),
     **options: Unpack[Scoring],
 ) -> Found:
     """Score a model on a split of its run's text (valid by default), or on another by ``path``.

@@ -12,6 +12,7 @@ from sublayer.api.arguments import (
     Decoding,
     Device,
     Model,
+    Plugins,
     as_paths,
     loaded,
     starting,
@@ -281,6 +282,7 @@ def generate(
     window: Window = None,
     precision: Precision = "float32",
     device: Device = None,
+    plugins: Plugins = (),
     show: "Show | None" = None,
     **decoding: Unpack[Decoding],
 ) -> Texts | Completions:
@@ -377,6 +379,7 @@ def fill(
     n: Annotated[int, Option("Fillings of each mask.", least=1, most=1000)] = 5,
     *,
     device: Device = None,
+    plugins: Plugins = (),
 ) -> Fillings:
     """List the ``n`` likeliest fillings of each mask of a text, with their probabilities.
 
@@ -425,6 +428,7 @@ def translate(
         ),
     ] = 2048,
     device: Device = None,
+    plugins: Plugins = (),
     show: Callable[[TranslatedLine], None] | None = None,
     **search: Unpack[BeamSearch],
 ) -> Translations:
@@ -527,6 +531,7 @@ def predict(
         ),
     ] = None,
     device: Device = None,
+    plugins: Plugins = (),
     dtype: "torch.dtype | None" = None,
     **decoding: Unpack[Decoding],
 ) -> "list[NamedPrediction]":
@@ -616,6 +621,7 @@ def embed(
         Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
     ] = 32,
     device: Device = None,
+    plugins: Plugins = (),
 ) -> "NDArray[np.float32]":
     """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
 

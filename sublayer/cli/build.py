@@ -15,6 +15,7 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from sublayer.cli import completion
+from sublayer.config.plugins import blaming, load_plugins
 from sublayer.errors import ConfigError
 from sublayer.options import (
     Argument,
@@ -130,7 +131,7 @@ def client_of(
 
     The command's options follow those declared by ``function``, and ``--json`` unless it has one.
     It receives values that differ from their defaults, by ``accepted``, and may set ``exit_code``
-    of its result.
+    of its result. The plugins of ``--plugin`` are loaded before.
     """
 
     def decorate(command: Callable[..., CommandResult | None]) -> Callable[..., None]:
@@ -172,9 +173,12 @@ def client_of(
                         )
                 if not prints_json:
                     arguments.pop("as_json", None)
-                result = command(**arguments)
-                if result is not None and is_first_launched():
-                    print_result(result, as_json=as_json)
+                if plugins := arguments.pop("plugins", ()):
+                    load_plugins(plugins)
+                with blaming():
+                    result = command(**arguments)
+                    if result is not None and is_first_launched():
+                        print_result(result, as_json=as_json)
             if code := getattr(result, "exit_code", 0):
                 raise typer.Exit(code)
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "judge": "Test which arm is better, from runs of any trainer, with an exit code.",
     "report": "Rewrite the HTML report of a run or a comparison.",
     "runs": "List runs and comparisons: kind, date, score, next command.",
+    "check": "Try the rows of a plugin: counts, gradients, caches, resumption.",
     "tasks": "List the tasks, and their files in a folder.",
     "evaluate": "Score how well a model predicts a text.",
     "inspect": "Measure the effect of the blocks of models on the embeddings of a text.",
@@ -62,7 +63,7 @@ _MODULES = {
     "training": ("train", "finetune"),
     "models": ("import", "export", "evaluate", "embed", "inspect"),
     "texts": ("generate", "fill", "translate", "tokenize", "predict"),
-    "reference": ("recipes", "fields", "tasks", "completion"),
+    "reference": ("recipes", "fields", "check", "tasks", "completion"),
 }
 """Modules with several commands; each other command has a module of its own name."""
 VARIABLE = "_SUBLAYER_COMPLETE"
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 10 to 12 verdicts of ``judge`` other than better, 2 the user's mistake, 3 training
     failed, 130 interrupted, 75 pre-empted; for these, one line on standard error has the remedy. 1
     if the result cannot be printed, 4 if ``report --verify`` finds that results do not follow from
-    their plan. Bugs are raised unchanged.
+    their plan, or ``check`` that a row fails. Bugs are raised unchanged.
     """
     argv = sys.argv[1:] if arguments is None else arguments
     words = list(argv) or ["--help"]

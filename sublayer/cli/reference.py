@@ -19,7 +19,7 @@ from sublayer.config.recipe import TABLES
 from sublayer.errors import ConfigError, DataError, check_rules, nearest_hint
 from sublayer.numbers import count
 from sublayer.options import Argument, Option
-from sublayer.system.terminal import hanging, page_width, paragraph
+from sublayer.system.terminal import hanging, page_width, paragraph, stage
 from sublayer.tables import table
 from sublayer.values import show as quoted
 
@@ -118,6 +118,22 @@ def _field(field: FieldRow) -> str:
     texts = ("; ".join(filter(None, facts)), " ".join(filter(None, notes)))
     name = ".".join(filter(None, (field.table, field.name)))
     return "\n".join([name, *(paragraph(text, indent="    ") for text in texts)])
+
+
+@client_of(example="sublayer check mish.py")
+def check(
+    plugin: Annotated[
+        str,
+        Argument("A Python file, or the name of an installed package.", metavar="FILE"),
+    ],
+) -> CommandResult:
+    """Try every row of a plugin in small models and runs, and list what holds.
+
+    The plugin is code that is run. Exit code 0: all holds; 4: something does not.
+    """
+    with stage("starting PyTorch"):
+        from sublayer.api.checking import check as check_rows
+    return check_rows(plugin)
 
 
 _MOST_ENTRIES = 8

@@ -9,6 +9,7 @@ from sublayer.api import finetuning, run
 from sublayer.api.results import Found
 from sublayer.cli.build import Choices, CommandResult, TextPair, client_of, names_among
 from sublayer.config.layers import RUN_RECIPE
+from sublayer.config.plugins import FOLDER, used_plugins
 from sublayer.errors import ConfigError
 from sublayer.files.lines import PACKED
 from sublayer.files.storage import as_typed
@@ -135,7 +136,10 @@ _FILE = "FILE"
 
 def after_training(run: str, recipe: "Recipe", splits: Collection[str]) -> list[str]:
     """Return next commands for a run; ``splits`` are the splits of its text."""
-    name, data, kind = shlex.quote(as_typed(run)), recipe.data, recipe.model.kind
+    data, kind = recipe.data, recipe.model.kind
+    copies = (Path(run, FOLDER, used.filename) for used in used_plugins(recipe.model))
+    plugins = (word for copy in copies for word in ("--plugin", as_typed(str(copy))))
+    name = shlex.join([as_typed(run), *plugins])
     if data.tasks is not None:
         return _listed(f"evaluate {name}", f"predict {name} {_FILE}")
     text = shlex.quote(as_typed(data.path)) if isinstance(data.path, str) else _FILE

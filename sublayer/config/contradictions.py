@@ -62,6 +62,12 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
             "model.decoder_block one"
         )
+    own = [entry.name for entry in last.block if entry.kind.attends_to == "itself"]
+    if is_pair and (unknown := sorted({*own} - {"attention"})):
+        raise ConfigError(
+            f"{unknown[0]} reads other tokens, which beam search does not know how to cache: leave "
+            "it out of the decoder's block"
+        )
     d_head, rest = divmod(model.d_model, model.n_heads)
     attends = _attends(model, "itself")
     if model.d_head is None and rest and (attends or _attends(model, "memory")):

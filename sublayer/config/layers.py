@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sublayer.config.data import TRAINED_TOKENIZERS
 from sublayer.config.messages import BOUNDS, choice_error, field_problem
+from sublayer.config.plugins import LISTED, check_listed
 from sublayer.config.recipe import (
     RENAMED,
     TABLES,
@@ -207,7 +208,9 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
     detail = next((each for each in bounded if each["loc"][:-1] == first["loc"][:-1]), first)
     # The location has the kind of a union between table and field.
     table, *rest = map(str, detail["loc"])
-    kind = rest.pop(0) if table in TABLES and is_union(table) else ""
+    kind = tables[table]["kind"] if table in TABLES and is_union(table) else ""
+    if kind and rest[0] == kind:  # a plugin's table is validated by itself
+        rest.pop(0)
     key = f"{table}.{rest[0]}" if rest else table
     setting, annotation = settings[key], declaration(key, kind).annotation
     raise ConfigError(field_problem(detail, key, annotation, setting.value) + where(setting.origin))
@@ -274,7 +277,7 @@ SHIPPED = Path(__file__).parents[1] / "recipes"
 FORMER_NAMES = {"modern": "llama-2023"}
 """Former names of shipped recipes, by which they are still found."""
 RUN_RECIPE = "recipe.toml"
-FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
+FILE_ONLY = ("extends", "derived", "lengthened", "plugins", "group", "place")
 """Keys of a recipe file besides the recipe itself."""
 _RULES = "data.keep_accents"
 
@@ -382,8 +385,9 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
 
     From a run's recipe, which lists ``derived`` fields, derived values and values equal to their
     defaults are left out, so that they are derived anew. Fields get their current names. Raises
-    ConfigError for an unknown table.
+    ConfigError for an unknown table, and for a plugin that is not loaded.
     """
+    check_listed(table.get(LISTED), origin)
     values: dict[str, Any] = {}
     for name, content in table.items():
         if name in TABLES and isinstance(content, dict):

@@ -31,6 +31,7 @@ from sublayer.config.layers import (
 )
 from sublayer.config.messages import setting_in_words, show_path
 from sublayer.config.model import ModelConfig
+from sublayer.config.plugins import LISTED, UnnamedPlugin, check_listed, listed, used_plugins
 from sublayer.config.recipe import (
     HEADINGS,
     Recipe,
@@ -74,6 +75,8 @@ def dump_recipe(
     tables = {name: written.pop(name) for name in [*written] if name not in HEADINGS}
     if lengthened:
         tables["lengthened"] = [dict(record) for record in lengthened]
+    if plugins := used_plugins(recipe.model, recipe.optimizer):
+        tables[LISTED] = listed(plugins)
     return tomli_w.dumps({**written, DERIVED: list(derived), **tables})
 
 
@@ -294,7 +297,10 @@ def check_model_path(path: Path) -> None:
 
 
 def read_start(run: Any) -> Start | None:
-    """Read the description of a run, checkpoint or model folder; None if it cannot be read."""
+    """Read the description of a run, checkpoint or model folder; None if it cannot be read.
+
+    Raises UnnamedPlugin.
+    """
     if not isinstance(run, str):
         return None
     try:
@@ -304,12 +310,16 @@ def read_start(run: Any) -> Start | None:
             recipe = read_recipe(recipe_path)
             model = _shortest(recipe.model, recipe.data.context)
             return Start(run, model, recipe.data, recipe.init.run)
-        described = read_json_object(folder / _CONFIG, ConfigError).get("model")
+        content = read_json_object(folder / _CONFIG, ConfigError)
+        check_listed(content.get(LISTED), str(folder / _CONFIG))
+        described = content.get("model")
         if not isinstance(described, dict):
             return None
         fields = with_current_names(described, table="model")
         set_fields = {name: value for name, value in fields.items() if value is not None}
         return Start(run, _shortest(ModelConfig.model_validate(set_fields), 1), None)
+    except UnnamedPlugin:
+        raise
     except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
         return None
 

@@ -56,9 +56,9 @@ def type_in_words(annotation: Any) -> str:
     types = []
     for type_ in alternatives(annotation):
         origin, arguments = get_origin(type_), get_args(type_)
-        if origin is Literal:
-            names = ", ".join(map(str, arguments))
-            words = names if len(arguments) == 1 else f"one of {names}"
+        if choices := _listed(type_):
+            names = ", ".join(map(str, choices))
+            words = names if len(choices) == 1 else f"one of {names}"
         elif origin is dict:
             kinds, keys = alternatives(arguments[1]), choices_of(arguments[0])
             words = "{name = column}" if len(kinds) > 1 else _TABLES.get(kinds[0], "a table")
@@ -77,14 +77,14 @@ def type_in_words(annotation: Any) -> str:
 def choices_of(annotation: Any) -> tuple[Any, ...]:
     """Return the values that a type lists, if any; it may take other values as well."""
     for type_ in alternatives(annotation):
-        if _is_literal(type_):
-            return get_args(type_)
+        if choices := _listed(type_):
+            return choices
     return ()
 
 
 def is_choice(annotation: Any) -> bool:
     """Return whether a field takes one of a few values and nothing else."""
-    return all(_is_literal(type_) for type_ in alternatives(annotation))
+    return all(_listed(type_) for type_ in alternatives(annotation))
 
 
 def show_limit(value: float) -> str:
@@ -110,8 +110,11 @@ def alternatives(annotation: Any) -> list[Any]:
     return members
 
 
-def _is_literal(annotation: Any) -> bool:
-    return get_origin(annotation) is Literal
+def _listed(annotation: Any) -> tuple[Any, ...]:
+    """Return the values of a literal type, or the names of a table; empty for other types."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(getattr(annotation, "choices", ()))
 
 
 def field_problem(detail: Mapping[str, Any], key: str, annotation: Any, value: Any) -> str:

@@ -37,6 +37,7 @@ from sublayer.config.table import (
     Tokens,
     WindowTokens,
     field,
+    name_in,
 )
 from sublayer.errors import ConfigError
 
@@ -78,6 +79,8 @@ class Ffn:
     activation: str
     """A key of ``ACTIVATIONS``."""
     is_gated: bool
+    n_parameters: int = 0
+    """Parameters of the activation in each network, besides the learned slope of a swish."""
 
     @property
     def saves(self) -> Saved:
@@ -207,6 +210,18 @@ POSITIONS: dict[str, PositionScheme] = {
 }
 
 
+@dataclass(frozen=True)
+class NormScheme:
+    """Norm of a plugin: its class, as ``module:class``, and its parameters by its width."""
+
+    implementation: str
+    n_parameters: Callable[[int], int]
+
+
+NORMS: dict[str, NormScheme | None] = dict.fromkeys(("layer", "rms", "dyt", "none"))
+"""Kinds of norms; None for our own."""
+
+
 BLOCKS: dict[str, tuple[str, ...]] = {
     "transformer": ("attention", "ffn"),
     "macaron": ("ffn*0.5", "attention", "ffn*0.5"),
@@ -329,11 +344,13 @@ def cap_of(setting: float | str) -> float | None:
 
 if TYPE_CHECKING:
     FfnName = str
+    NormName = str
     PositionName = str
     HeadActivation = str
 else:
-    FfnName = Literal[tuple(FFNS)]
-    PositionName = Literal[tuple(POSITIONS)]
+    FfnName = name_in(FFNS)
+    NormName = name_in(NORMS)
+    PositionName = name_in(POSITIONS)
     # A head has a single product, so that it takes the activations of networks without a gate.
     _UNGATED = tuple(ffn.activation for ffn in FFNS.values() if not ffn.is_gated)
     HeadActivation = Literal[("ffn", *dict.fromkeys(_UNGATED))]
@@ -432,7 +449,7 @@ class ModelConfig(Table):
     swish_beta: Factor | Literal["learned"] = field(1.0, when=("networks", "swish"))
     """Slope b of swish, x / (1 + exp(-b x)): 1 is SiLU; learned: one number of each network, 1
     at first."""
-    norm: Literal["layer", "rms", "dyt", "none"] = of_blocks("layer")
+    norm: NormName = of_blocks("layer")
     """Normalisation of each sub-layer; dyt: a dynamic tanh in its place."""
     norm_order: Literal["pre", "post", "around", "after"] = of_blocks("pre", needs={"norm": _NORMS})
     """Normalisation of a sub-layer's input (pre), of its sum with the residual (post), of its

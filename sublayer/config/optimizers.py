@@ -4,9 +4,9 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, WrapValidator
 
 from sublayer.config.model import VECTORS, Role, variable_axes
 from sublayer.config.table import (
@@ -493,7 +493,7 @@ class LionConfig(OptimizerTable):
         return n_trained
 
 
-OptimizerConfig = Annotated[
+_Shipped = Annotated[
     SgdConfig
     | AdamConfig
     | AdamWConfig
@@ -514,3 +514,23 @@ OPTIMIZERS: dict[str, type[Table]] = {
     "schedule-free": ScheduleFreeConfig,
     "lion": LionConfig,
 }
+
+
+class _ByKind:
+    """Validator of an optimizer's table by its kind, which may be a plugin's; its class writes
+    it."""
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: Any) -> Any:
+        def read(value: Any, shipped: Any) -> Any:
+            given = value if isinstance(value, Mapping) else vars(value)
+            table = OPTIMIZERS.get(str(given.get("kind")))
+            is_row = table is not None and table.__module__ != __name__
+            return table.model_validate(value) if table and is_row else shipped(value)
+
+        return handler.generate_schema(Annotated[_Shipped, WrapValidator(read), SerializeAsAny()])
+
+
+if TYPE_CHECKING:
+    OptimizerConfig = _Shipped
+else:
+    OptimizerConfig = Annotated[OptimizerTable, _ByKind()]

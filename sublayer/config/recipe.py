@@ -266,8 +266,9 @@ def description(key: str, kind: str = "") -> str:
         return info.description
     kinds = TABLES[table]
     bases = kinds.get(kind, kinds[next(iter(declarations(key)))]).__mro__
-    texts = (_docstrings(base.__module__).get(f"{base.__name__}.{name}") for base in bases)
-    return next(filter(None, texts))
+    tables = (base for base in bases if issubclass(base, Table))
+    texts = (_docstrings(base.__module__).get(f"{base.__name__}.{name}") for base in tables)
+    return next(filter(None, texts), "")
 
 
 def extra(info: FieldInfo) -> dict[str, Any]:

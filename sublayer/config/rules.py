@@ -21,7 +21,7 @@ from sublayer.config.data import (
     source_names,
 )
 from sublayer.config.layers import Setting, where
-from sublayer.config.model import FFNS, POSITIONS, parse_block
+from sublayer.config.model import FFNS, NORMS, POSITIONS, parse_block
 from sublayer.config.objective import TextUse
 from sublayer.config.recipe import OBJECTIVES, TABLES, Recipe, declaration, extra
 from sublayer.config.resolve import batch_sequences
@@ -67,6 +67,8 @@ class Use:
 def _values_use(key: str, values: tuple[Any, ...]) -> Use:
     """Return the condition that another field has one of a few values."""
     words = " or ".join(map(str, values))
+    if key == "model.norm" and {"layer", "rms"} <= {*values}:  # also a plugin's
+        values += tuple(name for name, row in NORMS.items() if row is not None)
     return Use(f"{key} is {words}", lambda recipe: value_of(key, recipe) in values)
 
 
@@ -247,7 +249,9 @@ CONDITIONS: dict[str, Use] = {
     ),
     "scored-positions": Use(
         f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
-        lambda recipe: recipe.model.positions not in _IN_ATTENTION or _has_attention(recipe),
+        lambda recipe: (
+            POSITIONS[recipe.model.positions].in_attention == "nothing" or _has_attention(recipe)
+        ),
     ),
     "affine-norms": Use(
         "model.norm_affine is true, model.final_norm or model.embedding_norm is affine, or "

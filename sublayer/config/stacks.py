@@ -6,6 +6,7 @@ from typing import Literal
 
 from sublayer.config.model import (
     FFNS,
+    NORMS,
     POSITIONS,
     BiasedMap,
     Entry,
@@ -75,6 +76,12 @@ def has_bias(model: ModelConfig, name: BiasedMap) -> bool:
     return model.bias if isinstance(model.bias, bool) else model.bias.get(name, False)
 
 
+def activation_parameters(model: ModelConfig, activation: str) -> int:
+    """Count the parameters of an activation, in one network or head."""
+    row = FFNS.get(activation)
+    return learns_beta(model, activation) + (row.n_parameters if row else 0)
+
+
 def linear_parameters(model: ModelConfig, d_in: int, d_out: int) -> int:
     """Count the parameters of a map between ``d_model`` and ``d_embed``, with its bias if any."""
     n_biases = d_out if has_bias(model, "projection") else 0
@@ -83,6 +90,9 @@ def linear_parameters(model: ModelConfig, d_in: int, d_out: int) -> int:
 
 def norm_parameters(model: ModelConfig, width: int) -> int:
     """Count the parameters of an affine norm: gains, and for a layer norm also biases."""
+    row = NORMS[model.norm]
+    if row is not None:
+        return row.n_parameters(width)
     with_bias = 1 + model.norm_bias
     per_feature = {"layer": with_bias, "rms": 1, "dyt": with_bias, "none": 0}[model.norm]
     return per_feature * width + (model.norm == "dyt")  # the slope of a dynamic tanh
@@ -131,11 +141,12 @@ class StackShape:
     @property
     def last_attention(self) -> range:
         """Return the indices in the block of its last self-attention and the entries parallel to
-        it; empty if there is none."""
+        it; empty if there is none, or a plugin's sub-layer among them reads other tokens."""
         found = range(0)
         for group in parallel_entries(self.block):
-            if any(self.block[index].kind.attends_to == "itself" for index in group):
-                found = group
+            kinds = [self.block[index] for index in group]
+            if readers := {entry.name for entry in kinds if entry.kind.attends_to == "itself"}:
+                found = group if readers == {"attention"} else range(0)
         return found
 
     @property
@@ -369,7 +380,7 @@ class _Vocabulary(HeadRow):
             n_parameters += linear_parameters(config, config.d_model, width)
         if config.head == "transform":
             n_parameters += norm_parameters(config, width)
-            n_parameters += learns_beta(config, head_activation(config))
+            n_parameters += activation_parameters(config, head_activation(config))
         if not config.tie_embeddings:
             n_parameters += config.vocab_size * width
         return n_parameters

@@ -143,6 +143,30 @@ def field(
     return Field(default, json_schema_extra=extra, **constraints)
 
 
+def name_in(table: Mapping[str, Any]) -> Any:
+    """Return the type of a name in a table, to which plugins may add rows."""
+
+    def known(value: str) -> str:
+        if value not in table:
+            raise ValueError(f"is not one of {', '.join(table)}")
+        return value
+
+    class Name(str):
+        """A text with its ``choices``, as ``Literal`` has them."""
+
+        choices = table
+
+        @classmethod
+        def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
+            return handler.generate_schema(Annotated[str, AfterValidator(known)])
+
+        @classmethod
+        def __get_pydantic_json_schema__(cls, *_: Any) -> dict[str, Any]:
+            return {"enum": [*table], "type": "string"}
+
+    return Name
+
+
 def checked_by(check: Callable[[Any], object]) -> AfterValidator:
     """Return the validator of a field whose values ``check`` rejects by a ConfigError."""
 

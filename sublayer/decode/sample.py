@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sublayer.config.load import find_recipe, read_run_recipe
 from sublayer.data.tokenizers.base import Tokenizer, split_at_gaps
-from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pays, record
+from sublayer.decode.step import FixedStepper, PlainStepper, Stepper, is_unrolled, pays, record
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import Decoder, Lstm
@@ -152,9 +152,9 @@ class _Reader:
         wide = torch.promote_types(weight.dtype, torch.float32)
         dtype = wide if weight.device.type == "cpu" else weight.dtype
         self._cache = Cache(model.config, n_rows, context, dtype, weight.device)
-        self._step: LstmStepper | FixedStepper | Stepper
-        if isinstance(model, Lstm):
-            self._step = LstmStepper(model, n_rows)
+        self._step: PlainStepper | FixedStepper | Stepper
+        if not is_unrolled(model):
+            self._step = PlainStepper(model, n_rows)
         elif pays(weight.device, n_tokens):
             self._step = FixedStepper(model, n_rows, self._cache, record)
         else:

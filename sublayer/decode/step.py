@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.stacks import GLOBAL, AttentionForm
+from sublayer.config.stacks import GLOBAL, AttentionForm, entries
 from sublayer.model.blocks import (
     AnySublayer,
     Attention,
@@ -31,7 +31,7 @@ from sublayer.model.kernels.attention import attend
 from sublayer.model.kernels.elementwise import soft_cap
 from sublayer.model.layers import Linear, StackedLinear
 from sublayer.model.positions import Positions
-from sublayer.model.transformer import Decoder, Transformer
+from sublayer.model.transformer import Decoder, Lstm, Transformer
 from sublayer.system.machine import processor
 
 # Most rows with unpacked weights: on Intel's processors these are faster, with and without avx512;
@@ -393,11 +393,12 @@ class Stepper:
         return step
 
 
-class LstmStepper:
+class PlainStepper:
     """Read one token of every row; return the next-token logits.
 
-    The layers run as a forward pass of one token. A packed output matrix is a copy: it is valid
-    while the model's weights do not change.
+    The layers, of an LSTM or with sub-layers of plugins that read other tokens, run as a forward
+    pass of one token. A packed output matrix is a copy: it is valid while the model's weights do
+    not change.
     """
 
     def __init__(self, model: Decoder, n_rows: int) -> None:
@@ -406,12 +407,23 @@ class LstmStepper:
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Take the step; the states of the cache change."""
+        """Take the step; the states of the cache change. Raises ConfigError where it is full."""
+        cache.check(1)
         model = self._model
         rows = tokens[:, None]
-        states = model.hidden(rows, Layout.causal(rows), cache=cache).final[:, 0]  # [B, D]
+        layout = Layout.causal(rows, past=cache.n_past)
+        states = model.hidden(rows, layout, cache=cache).final[:, 0]  # [B, D]
         cache.advance(1, None)
         return self._logits(states[0] if self._is_vector else states)
+
+
+def is_unrolled(model: Decoder) -> bool:
+    """Check whether ``Stepper`` knows all sub-layers that read other tokens."""
+    return all(
+        entry.kind.attends_to == "nothing" or entry.name == "attention"
+        for entry in entries(model.config)
+        if not entry.kind.is_recurrent
+    ) and not isinstance(model, Lstm)
 
 
 Compute = Callable[[], Tensor]

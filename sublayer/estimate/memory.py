@@ -139,7 +139,7 @@ def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
     n_inputs = width or config.d_model
     # Layer norm: mean and inverse deviation; RMS norm: inverse root of the mean square; dynamic
     # tanh: its tanh.
-    n_beside = {"layer": 2, "rms": 1, "dyt": n_inputs}[config.norm]
+    n_beside = {"layer": 2, "rms": 1}.get(config.norm, n_inputs)
     return FLOAT32_BYTES * (n_inputs + n_beside)
 
 
@@ -392,7 +392,8 @@ def _forward_work(step: Workload) -> int:
         unsaved += sublayer_activations(step, stack, entry)
     attention = stack.block[last]
     estimate = estimate_of(step.config, attention)
-    assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
+    if not isinstance(estimate, AttentionEstimate):  # a plugin's
+        return bias - unsaved
     n_queries = stack_length(stack, step.lengths)
     n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
     is_causal = estimate.is_causal(stack)

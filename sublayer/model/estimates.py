@@ -21,13 +21,13 @@ from sublayer.config.stacks import (
     AttentionForm,
     HeadRow,
     StackShape,
+    activation_parameters,
     asked_heads,
     attention_forms,
     embedding_width,
     has_bias,
     is_factorised,
     key_heads,
-    learns_beta,
     linear_parameters,
     n_copies,
     n_norms,
@@ -425,8 +425,8 @@ class FeedForwardEstimate(SublayerEstimate):
         self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:
-        """Count the parameters of one set of weights: maps, and the learned slope of a swish."""
-        return super().n_parameters() + learns_beta(self.config, self.ffn.activation)
+        """Count the parameters of one set of weights: maps and activation."""
+        return super().n_parameters() + activation_parameters(self.config, self.ffn.activation)
 
     def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes saved by activation, product, dropout and output map."""

@@ -13,7 +13,7 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import has_bias, has_head_projection, head_activation
 from sublayer.model.kernels.elementwise import dropout, soft_cap
 from sublayer.model.kernels.products import linear
-from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
+from sublayer.model.layers import Linear, build_activation, build_norm
 
 HIDDEN = -1e30
 """Logit of a position where no answer may begin or end."""
@@ -117,7 +117,7 @@ class VocabularyHead(nn.Module):
         if has_head_projection(config):
             self.projection = Linear(config.d_model, d_embed, bias=has_bias(config, "projection"))
         self.activation = None
-        norm_kind: NormKind = "none"
+        norm_kind = "none"
         if config.head == "transform":
             name = head_activation(config)
             self.activation = build_activation(name, config.gelu, config.swish_beta)

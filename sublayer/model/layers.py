@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.model import Role
+from sublayer.config.model import NORMS, Role
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import embedding_width, has_bias, is_factorised
 from sublayer.model.kernels.compiled import CompiledNorm
@@ -86,9 +86,6 @@ class StackedLinear(nn.Module):
         """
         matrix, biases = self.weight[start:stop].flatten(0, 1), self.biases()
         return matrix, None if biases is None else biases[start:stop].flatten()
-
-
-NormKind = Literal["layer", "rms", "dyt", "none"]
 
 
 class LayerNorm(nn.Module):
@@ -194,6 +191,7 @@ class DynamicTanh(nn.Module):
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"slope": "gain", "weight": "gain", "bias": "bias"}
+    initial: ClassVar[Mapping[str, float]] = {"slope": 0.5}
 
     def __init__(self, d_model: int, *, bias: bool) -> None:
         super().__init__()
@@ -210,7 +208,7 @@ class DynamicTanh(nn.Module):
 
 
 def build_norm(
-    kind: NormKind, d_model: int, *, eps: float, affine: bool, bias: bool = True
+    kind: str, d_model: int, *, eps: float, affine: bool, bias: bool = True
 ) -> nn.Module:
     """Build the norm of a recipe, with unset weights.
 
@@ -225,6 +223,10 @@ def build_norm(
             return DynamicTanh(d_model, bias=bias)
         case "none":
             return nn.Identity()
+    row = NORMS[kind]
+    assert row is not None, "our own norms are built above"
+    norm: nn.Module = load_class(row.implementation)(d_model, eps=eps, affine=affine)
+    return norm
 
 
 class Matrix(NamedTuple):
@@ -327,10 +329,12 @@ class Swish(nn.Module):
 def build_activation(name: str, gelu: Literal["exact", "tanh"], swish_beta: Beta) -> Activation:
     """Return an activation by name; ``gelu`` and ``swish_beta`` select its form.
 
-    It acts on elements. An activation with a parameter is a module, whose weight is unset.
+    It acts on elements. An activation with a parameter is a module, whose weight is unset; a
+    plugin's is always a module.
     """
     if name == "gelu":
         return tanh_gelu if gelu == "tanh" else partial(F.gelu, approximate="none")
     if name == "swish" and swish_beta != 1.0:
         return Swish(swish_beta)
-    return FUNCTIONS[name]
+    function = FUNCTIONS[name]
+    return function() if isinstance(function, type) else function

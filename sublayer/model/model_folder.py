@@ -18,6 +18,7 @@ from torch import Tensor
 from sublayer.config.contradictions import check_model
 from sublayer.config.load import MODEL_FORMAT
 from sublayer.config.model import POSITIONS, ModelConfig
+from sublayer.config.plugins import LISTED, check_listed, listed, used_plugins
 from sublayer.config.recipe import ResolvedModel, with_added, with_current_names
 from sublayer.config.resolve import DECODER_FIELDS
 from sublayer.config.stacks import n_copies, stacks
@@ -136,19 +137,23 @@ def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
 def describe_model(
     folder: Path, config: ResolvedModel, tokenizer_files: Mapping[str, bytes]
 ) -> None:
-    """Write a model folder's files except the weights: config and tokenizer files.
+    """Write a model folder's files except the weights: config, tokenizer files, plugins.
 
     Raises OSError.
     """
+    plugins = used_plugins(config)
     described = {
         "format": MODEL_FORMAT,
         "version": VERSION,
         "model": config.model_dump(mode="json"),
+        **({LISTED: listed(plugins)} if plugins else {}),
     }
     text = json.dumps(described, indent=2) + "\n"
     (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
     for name, content in tokenizer_files.items():
         (folder / name).write_bytes(content)
+    for plugin in plugins:
+        (folder / plugin.filename).write_bytes(plugin.content)
 
 
 def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, dict[str, Tensor]]:
@@ -200,6 +205,7 @@ def read_config(folder: Path) -> ResolvedModel:
             f"{path} has the format version {show(version)}, but this program reads {VERSION}"
         )
     fields: object = described.get("model")
+    check_listed(described.get(LISTED), str(path))
     try:
         if isinstance(fields, dict):
             fields = with_current_names(fields, table="model")

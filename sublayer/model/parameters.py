@@ -8,28 +8,19 @@ preserves the names of its parameters.
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sublayer.config.model import Role
+from sublayer.config.model import VECTORS, Role
 from sublayer.config.recipe import ResolvedModel
 from sublayer.errors import ConfigError
 from sublayer.model.blocks import Attention, CrossAttention, FeedForward, GateMaps, Stack
 from sublayer.model.estimates import N_GATES
 from sublayer.model.heads import Classifier, VocabularyHead
-from sublayer.model.layers import (
-    DynamicTanh,
-    LayerNorm,
-    Linear,
-    RMSNorm,
-    SegmentTable,
-    StackedLinear,
-    Swish,
-    TokenEmbedding,
-)
+from sublayer.model.layers import Linear, SegmentTable, TokenEmbedding
 from sublayer.model.positions import BucketTable, PositionTable
 
 RENAMED: dict[str, str] = {}
@@ -167,17 +158,13 @@ class _Scheme:
         self, value: Tensor, module: nn.Module, attribute: str, generator: torch.Generator
     ) -> None:
         """Fill ``value``, which has the shape of a module's parameter, with its initial value."""
-        vectors = LayerNorm | RMSNorm | DynamicTanh | Swish | Attention | CrossAttention
-        if isinstance(module, vectors):
-            value.fill_({"bias": 0.0, "sinks": 0.0, "slope": 0.5}.get(attribute, 1.0))
+        role = getattr(module, "roles", {}).get(attribute)
+        initial: Mapping[str, float] = getattr(module, "initial", {})
+        if role in VECTORS or attribute in initial:
+            value.fill_(initial.get(attribute, 1.0 if role == "gain" else 0.0))
             return
+        assert role is not None, f"{type(module).__name__} declares no role for its {attribute}"
         has_gates, is_table = isinstance(module, GateMaps), isinstance(module, _TABLES)
-        assert has_gates or is_table or isinstance(module, Linear | StackedLinear), (
-            f"{type(module).__name__} has no initialization for its {attribute}"
-        )
-        if not attribute.startswith("weight"):
-            value.zero_()
-            return
         init = self.config.init
         if init == "t5" and not has_gates:
             self.draw_t5(value, module, generator)

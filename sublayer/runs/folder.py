@@ -22,6 +22,7 @@ from sublayer.config.load import (
     read_run_recipe,
 )
 from sublayer.config.model import ModelConfig
+from sublayer.config.plugins import FOLDER, keep_plugins, used_plugins
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import check_first_blocks, position_scheme
@@ -239,12 +240,13 @@ class RunFolder:
         derived: Sequence[str],
         lengthened: Sequence[Lengthening] = (),
     ) -> None:
-        """Write the resolved recipe atomically; ``derived`` names fields not given.
+        """Write the resolved recipe atomically, with plugins; ``derived`` names fields not given.
 
         From then on the folder holds a run. ``lengthened`` lists its extensions. Raises OSError.
         """
         changes = [change.model_dump(exclude_defaults=True) for change in lengthened]
         text = dump_recipe(recipe, derived, changes, as_run=True)
+        keep_plugins(self.path / FOLDER, used_plugins(recipe.model, recipe.optimizer))
         write_file(self.path / RECIPE, text)
 
     def record(self) -> dict[str, Any] | None:

@@ -781,6 +781,9 @@ def build_optimizer(
         else:
             groups.append({"params": [parameter], "options": options})
     groups = [{"params": group["params"], **group["options"]} for group in groups]
+    if build := getattr(config, "build", None):  # a plugin's
+        built: Optimizer = build(groups, division)
+        return built
     if isinstance(config, SgdConfig):
         return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
     if isinstance(config, AdafactorConfig):

@@ -191,6 +191,7 @@ STORIES = {
         sublayer judge --help
         sublayer report --help
         sublayer runs --help
+        sublayer check --help
         sublayer tasks --help
         sublayer evaluate --help
         sublayer inspect --help

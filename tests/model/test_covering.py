@@ -14,7 +14,7 @@ from sublayer.config.messages import choices_of
 from sublayer.config.model import BLOCKS, POSITIONS, ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.beam import BeamSettings, search
-from sublayer.decode.step import LstmStepper, Stepper
+from sublayer.decode.step import PlainStepper, Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
@@ -248,7 +248,7 @@ def check_decoder(model, loaded):
     pieces = [loaded(piece, cache=cache).logits for piece in tokens.split([5, 1, 1, 5], dim=1)]
     close(torch.cat(pieces, dim=1), logits)
     cache = Cache(model.config, 2, CONTEXT, torch.float64)
-    step = (LstmStepper if isinstance(loaded, Lstm) else Stepper)(loaded, 2)
+    step = (PlainStepper if isinstance(loaded, Lstm) else Stepper)(loaded, 2)
     found = [loaded.last_logits(tokens[:, :1], cache)]
     found += [step(tokens[:, place], cache) for place in range(1, CONTEXT)]
     close(torch.stack(found, dim=1), logits[..., : found[0].shape[1]])

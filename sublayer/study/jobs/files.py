@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from sublayer.config.load import absolute_paths
+from sublayer.config.plugins import keep_plugins, load_plugins, used_plugins
 from sublayer.config.recipe import Recipe
 from sublayer.errors import (
     CheckpointError,
@@ -132,6 +133,8 @@ class Order(BaseModel):
     """Versions of the packages of the command."""
     stop_file: Path | None
     """Stop file on a cluster: it asks the job to save and stop."""
+    plugins: tuple[str, ...] = ()
+    """Files in the job's folder with the plugins of the command that the recipe uses."""
 
 
 @dataclass(frozen=True)
@@ -162,18 +165,23 @@ class JobFiles:
             scored=absolute_paths(job.scored),
             members=tuple(member.absolute() for member in job.members),
         )
+        plugins = used_plugins(job.recipe.model, job.recipe.optimizer)
+        keep_plugins(self.folder, plugins)
         order = Order(
             spec=spec,
             checksums=dict(checksums),
             device=device,
             versions=installed_versions(),
             stop_file=stop_file,
+            plugins=tuple(plugin.filename for plugin in plugins),
         )
         write_file(self.folder / "job.json", f"{order.model_dump_json()}\n")
 
     def read_job(self) -> Order:
-        """Read the job; raise OSError if it is missing."""
-        return Order.model_validate_json((self.folder / "job.json").read_bytes())
+        """Read the job, and load its plugins; raise OSError if it is missing."""
+        content = (self.folder / "job.json").read_bytes()
+        load_plugins(self.folder / name for name in json.loads(content).get("plugins", ()))
+        return Order.model_validate_json(content)
 
     def write_status(self, status: JobStatus) -> None:
         """Replace the status atomically, without sync to disk. Raises OSError."""
