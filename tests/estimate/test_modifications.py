@@ -24,6 +24,9 @@ N_TOKENS = 12
 # So wide that no key is out of sight, not even in an encoder: ``test_cost.py`` counts fewer.
 WINDOW = {"attention_window": 2 * N_TOKENS, "window_pattern": "LG"}
 ROWS = {
+    "n_kv_heads": ({"n_kv_heads": 2}, BLOCKS),
+    "qk_norm": ({"qk_norm": "rms"}, BLOCKS),
+    "bias": ({"bias": {"query": True, "key": True, "value": True}}, BLOCKS),
     "attention_window": (WINDOW, BLOCKS),
     "position_pattern": ({**ROTARY, "position_pattern": "PN"}, BLOCKS),
     "score_cap": ({"score_cap": 50.0}, BLOCKS),
