@@ -527,7 +527,8 @@ class _ByKind:
             is_row = table is not None and table.__module__ != __name__
             return table.model_validate(value) if table and is_row else shipped(value)
 
-        return handler.generate_schema(Annotated[_Shipped, WrapValidator(read), SerializeAsAny()])
+        either = Annotated[SerializeAsAny[_Shipped], WrapValidator(read)]
+        return handler.generate_schema(either)
 
 
 if TYPE_CHECKING:
