@@ -242,8 +242,9 @@ def _embeddings(
     drawn here, unless more than the sum of embeddings may precede the block.
     """
     notes = [f"{vocabulary} × {model.d_embed:,}"]
-    if model.embedding_scale == "sqrt":
-        notes.append(f"times √{model.d_embed}")
+    if model.embedding_scale != "none":
+        is_root = model.embedding_scale == "sqrt"
+        notes.append(f"times √{model.d_embed}" if is_root else f"times {model.embedding_scale:g}")
     if is_shared:
         notes.append("one for both stacks")
     parts: list[FigureBox | str] = [FigureBox("embedding", "Embedding matrix", tuple(notes))]
@@ -317,12 +318,13 @@ def _step(step: float) -> str:
 def _residual(model: ResolvedModel, stack: StackShape, together: Sequence[Entry]) -> Residual:
     """Return the figure of an entry of a block, or of several in parallel as one box."""
     boxes = [_function(model, stack, entry) for entry in together]
-    steps = {_step(entry.step) for entry in together}
+    steps = {_step(entry.step * model.residual_scale) for entry in together}
     function = boxes[0]
     if len(boxes) > 1:
         notes = ["in parallel"]
         for box, entry in zip(boxes, together, strict=True):
-            notes += [*box.notes, *([f"all of it {_step(entry.step)}"] if len(steps) > 1 else [])]
+            step = _step(entry.step * model.residual_scale)
+            notes += [*box.notes, *([f"all of it {step}"] if len(steps) > 1 else [])]
         function = FigureBox(boxes[0].role, " + ".join(box.title for box in boxes), tuple(notes))
     norm = _norm(model, affine=model.norm_affine)
     each = norm
@@ -365,6 +367,10 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBo
             if not isinstance(model.attention_window, str):
                 layers = f", {model.window_pattern}" if "G" in model.window_pattern else ""
                 notes.append(f"window of {count(model.attention_window, 'token')}{layers}")
+            if model.value_residual != "none":
+                notes.append("values with those of the first layer")
+            if model.attention_gate != "none":
+                notes.append(f"output gated by {model.attention_gate}")
         if model.attention_scale == "none":
             notes.append("scores not scaled")
         elif model.attention_scale != "sqrt":

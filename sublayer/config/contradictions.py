@@ -34,6 +34,7 @@ from sublayer.config.stacks import (
     is_factorised,
     key_heads,
     last_of_same_weights,
+    n_rotated,
     shares,
     stacks,
 )
@@ -82,10 +83,16 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
     if isinstance(model.bias, dict):
         _check_biases(model, model.bias)
     d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
-    if even == "head" and attends and d_head % 2:
-        raise ConfigError(
-            f"model.positions = {model.positions} needs an even model.d_head, not {d_head}"
-        )
+    n_turned = n_rotated(model, d_head)
+    if even == "head" and attends and (n_turned % 2 or not n_turned):
+        if model.rotary_fraction == 1.0:
+            needed = f"an even model.d_head, not {d_head}"
+        else:
+            needed = (
+                f"an even number of rotated features, not the {n_turned} that "
+                f"model.rotary_fraction = {model.rotary_fraction:g} leaves of a head's {d_head}"
+            )
+        raise ConfigError(f"model.positions = {model.positions} needs {needed}")
     width = embedding_width(model)
     if even == "embedding" and width % 2:
         is_narrow = model.embedding_projection == "sum" and model.d_embed
@@ -204,6 +211,7 @@ def _check_biases(model: ModelConfig, biases: Mapping[BiasedMap, bool]) -> None:
         )
     attends = any(entry.kind.attends_to != "nothing" for entry in entries(model))
     there: dict[BiasedMap, bool] = dict.fromkeys(("query", "key", "value", "output"), attends)
+    there["gate"] = model.attention_gate != "none"
     there["ffn"] = any(entry.ffn is not None for entry in entries(model))
     there["projection"] = is_factorised(model) or model.head == "transform"
     lacking = [name for name in biases if not there[name]]

@@ -357,7 +357,7 @@ else:
 
 
 _IN_ATTENTION = tuple(name for name, row in POSITIONS.items() if row.in_attention != "nothing")
-BiasedMap = Literal["query", "key", "value", "output", "ffn", "projection"]
+BiasedMap = Literal["query", "key", "value", "gate", "output", "ffn", "projection"]
 """Linear maps with biases of their own: of an attention, of a feed-forward network, and between
 d_model and d_embed."""
 QK_NORMS = ("rms", "layer", "l2")
@@ -492,6 +492,13 @@ class ModelConfig(Table):
         "same", when=("blocks", "local-and-global")
     )
     """Base of the rotary frequencies of local self-attentions; same: rotary_base."""
+    rotary_fraction: Fraction[float] = of_blocks(1.0, needs={"positions": ("rotary",)})
+    """Share of a head's features that are rotated, the first ones (GPT-NeoX: 0.25)."""
+    rotary_layout: Literal["halves", "halves-clockwise", "interleaved", "interleaved-clockwise"] = (
+        of_blocks("halves", needs={"positions": ("rotary",)})
+    )
+    """Pairs of features that are rotated: of the first half with the second (LLaMA), or
+    interleaved, each with the next (GPT-J); clockwise: by negative angles (NanoChat)."""
     relative_buckets: int = of_blocks(
         32, unit="buckets", needs={"positions": ("relative",)}, ge=4, le=MOST_BUCKETS
     )
@@ -543,8 +550,10 @@ class ModelConfig(Table):
     end given the start, and whether there is an answer (ALBERT for SQuAD 2.0)."""
     tie_embeddings: bool = True
     """Weight tying: the embedding matrix is also the output matrix."""
-    embedding_scale: Literal["none", "sqrt"] = "none"
-    """Factor of token embeddings: none, or the square root of their width."""
+    embedding_scale: Literal["none", "sqrt"] | Scale[float] = "none"
+    """Factor of token embeddings: none, the square root of their width, or a number (Granite)."""
+    residual_scale: Scale[float] = of_blocks(1.0)
+    """Factor of the step of every entry of a block (Granite)."""
     output_scale: Literal["none", "sqrt"] | Scale[float] = "none"
     """Divisor of the output matrix's input, and so of logits without bias: none, the square root
     of d_model (T5 v1.0), or a number (Granite; Cohere: 1 / logit_scale)."""
@@ -563,6 +572,14 @@ class ModelConfig(Table):
     sinks: bool = field(False, when=("blocks", "attention"))
     """A learned logit of each head in the softmax of its attention scores, without a value
     (GPT-OSS)."""
+    attention_gate: Literal["none", "head", "element"] = field("none", when=("blocks", "attention"))
+    """Sigmoid gates of a self-attention's output, a linear map of its input: none, one of each
+    head, or one of each feature of a head (Qwen3-Next)."""
+    value_residual: Literal["none", "fixed", "learned"] = field(
+        "none", when=("blocks", "several-attentions")
+    )
+    """Share of the values of a stack's first self-attention in those of each later one: none, half
+    (fixed), or a learned number of each set of weights, half at first."""
     qk_norm: Literal["none", "rms", "layer", "l2"] = field("none", when=("blocks", "attention"))
     """Normalisation of the queries and keys of each token: as the norms of that name, or to length
     1 (l2)."""
@@ -579,8 +596,8 @@ class ModelConfig(Table):
     """Learned gain (and offset) of qk_norm."""
     bias: bool | dict[BiasedMap, bool] = True
     """Biases of the linear maps of blocks, or of an LSTM's gates, and of the factorised embedding;
-    or by map, {query = true, ffn = false}: of query, key, value, output, ffn and projection, those
-    not named have none."""
+    or by map, {query = true, ffn = false}: of query, key, value, gate, output, ffn and projection,
+    those not named have none."""
     head_bias: bool = False
     """Bias of the output logits."""
     dropout: Dropout[float] = 0.0

@@ -28,6 +28,7 @@ from sublayer.config.resolve import batch_sequences
 from sublayer.config.stacks import (
     attention_forms,
     entries,
+    has_rotary_kernel,
     head_activation,
     is_factorised,
     stacks,
@@ -115,6 +116,10 @@ def _rotates_both(recipe: Recipe) -> bool:
     return len({form.window for form in forms}) > 1
 
 
+def _has_several_attentions(recipe: Recipe) -> bool:
+    return any(stack.n_layers * stack.n_attentions > 1 for stack in stacks(recipe.model))
+
+
 def _follows_ffn_field(recipe: Recipe) -> bool:
     """Return whether an entry, or a transform head, uses the variant of ``model.ffn``."""
     model = recipe.model
@@ -154,7 +159,7 @@ def _has_compiled_kernel(recipe: Recipe) -> bool:
     has_activation = has_gelu or (model.swish_beta == 1.0 and "swiglu" in ffns)
     has_norm = model.norm == "rms" and model.norm_affine
     has_norm = has_norm or (model.qk_norm in ("rms", "l2") and model.qk_norm_gain)
-    return has_activation or has_norm or model.positions == "rotary"
+    return has_activation or has_norm or has_rotary_kernel(model)
 
 
 def _drops_embeddings(recipe: Recipe) -> bool:
@@ -247,6 +252,10 @@ CONDITIONS: dict[str, Use] = {
         "both L and G, where model.position_pattern has P",
         _rotates_both,
     ),
+    "several-attentions": Use(
+        "a stack of model.n_layers times model.block executes several attention entries",
+        _has_several_attentions,
+    ),
     "scored-positions": Use(
         f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
         lambda recipe: (
@@ -280,7 +289,7 @@ CONDITIONS: dict[str, Use] = {
         "model.ffn or an ffn entry of model.block is gelu or geglu with model.gelu tanh, or "
         "swiglu with model.swish_beta 1; model.norm is rms with model.norm_affine, or "
         "model.qk_norm rms or l2 with model.qk_norm_gain; or "
-        "model.positions is rotary",
+        "model.positions is rotary with model.rotary_fraction 1 and model.rotary_layout in halves",
         _has_compiled_kernel,
     ),
     "factorised": Use(

@@ -66,6 +66,24 @@ def key_heads(model: ModelConfig) -> int:
     return model.n_kv_heads or model.n_heads
 
 
+def n_gates(model: ResolvedModel) -> int:
+    """Count the gates of a self-attention's output."""
+    n_of_head = {"none": 0, "head": 1, "element": model.d_head}[model.attention_gate]
+    return model.n_heads * n_of_head
+
+
+def n_rotated(model: ModelConfig, d_head: int) -> int:
+    """Count the features of a head that rotary positions rotate, rounded down (GPT-NeoX)."""
+    # The product of a fraction such as 26 / 50 may fall below the whole number.
+    return int(model.rotary_fraction * d_head + 1e-6)
+
+
+def has_rotary_kernel(model: ModelConfig) -> bool:
+    """Return whether rotary positions have a compiled kernel: for all features, in halves."""
+    is_in_halves = model.rotary_layout.startswith("halves")
+    return model.positions == "rotary" and model.rotary_fraction == 1.0 and is_in_halves
+
+
 def learns_beta(model: ModelConfig, activation: str) -> bool:
     """Return whether an activation has a parameter, the learned slope of a swish."""
     return activation == "swish" and model.swish_beta == "learned"
@@ -282,6 +300,24 @@ def slot(model: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int
     n_units = shape.n_layers // model.share_inner
     group = unit * model.share_groups // n_units
     return group * model.share_inner + inner
+
+
+def learned_shares(
+    model: ModelConfig, shape: StackShape, n_blocks: int | None = None
+) -> list[tuple[int, int]]:
+    """Return the entry and set of weights of each executed self-attention with a learned share.
+
+    They are all but a stack's first with ``value_residual = learned``, of the first ``n_blocks``.
+    """
+    if model.value_residual != "learned":
+        return []
+    executed = [
+        (index, slot(model, shape, layer, entry))
+        for layer in range(shape.n_layers if n_blocks is None else n_blocks)
+        for index, entry in enumerate(shape.block)
+        if entry.kind.attends_to == "itself"
+    ]
+    return executed[1:]
 
 
 def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:

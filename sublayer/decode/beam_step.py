@@ -26,7 +26,7 @@ from sublayer.decode.step import (
     takes_vectors,
     unrolled_head,
 )
-from sublayer.model.blocks import Attention, CrossAttention, Sublayer
+from sublayer.model.blocks import Attention, CrossAttention, Sublayer, gated
 from sublayer.model.context import Rotation, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
 from sublayer.model.transformer import EncoderDecoder
@@ -337,6 +337,8 @@ class _Step:
     """The keys of the memory that it sees."""
     memory_width: int
     """Tokens of the longest memory."""
+    values: list[Tensor] | None
+    """Values of the first attention, as in ``Context``."""
 
 
 class BeamStepper:
@@ -401,7 +403,7 @@ class BeamStepper:
         ]
         width, padding = cache.memory()
         memory = _ALL if padding is None else StepKeys.hiding(padding[:, None], x.dtype)
-        step = _Step(cache, forms, memory, width)
+        step = _Step(cache, forms, memory, width, [] if model.mixes_values else None)
         if self._is_vector:
             x = x[0]  # [D]
         for layer, sublayers in enumerate(self._layers):
@@ -438,6 +440,7 @@ class BeamStepper:
     def _attention(self, attention: Attention) -> Branch:
         project = pack_linear(*attention.maps(), self._n_rows)
         output = linear(attention.output, self._n_rows)
+        gate = None if attention.gate is None else linear(attention.gate, self._n_rows)
         heads = attention.heads
         n_heads = sum(heads)
         d_head = attention.d_head
@@ -451,12 +454,14 @@ class BeamStepper:
             projected = project(x).view(step.cache.n_slots, -1, n_heads, d_head).transpose(1, 2)
             q, k, v = projected.split_with_sizes(heads, 1)  # [N, H or G, beam, K] each
             q, k = attention.placed(q, k, form.turns)
+            if step.values is not None:
+                v = attention.mix_values(v, step.values)
             keys, values = step.cache.append(index, k, v, form.window)  # [N, H, L beam, K] each
             mixed = attend(
                 q, keys, values, form.keys, form.bias, scale=scale, cap=cap, sinks=sinks
             )  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], -1)
-            return output(by_row)
+            return output(by_row if gate is None else gated(by_row, gate(x)))
 
         return branch
 

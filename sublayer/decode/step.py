@@ -24,6 +24,7 @@ from sublayer.model.blocks import (
     FeedForward,
     Stack,
     Sublayer,
+    gated,
 )
 from sublayer.model.cache import Cache, KeyValues
 from sublayer.model.context import Layout, Rotations, StepKeys
@@ -344,6 +345,7 @@ class Stepper:
         model = self._model
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [B, D]
         rotations = model.rotations(positions, x.dtype)
+        values: list[Tensor] | None = [] if model.mixes_values else None
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
@@ -352,7 +354,7 @@ class Stepper:
                 x = x if vectors is None else x + vectors[0]
             for group, sublayer in sublayers:
                 x = sublayer(
-                    x, *[(key_values(layer, i), rotations[n], biases[n]) for i, n in group]
+                    x, *[(key_values(layer, i), rotations[n], biases[n], values) for i, n in group]
                 )
         return self._logits(model.final_norm(x))
 
@@ -366,6 +368,7 @@ class Stepper:
     def _attention(self, attention: Attention) -> Branch:
         project = pack_linear(*attention.maps(), self._n_rows)
         output = linear(attention.output, self._n_rows)
+        gate = None if attention.gate is None else linear(attention.gate, self._n_rows)
         heads = attention.heads
         n_heads = sum(heads)
         d_head = attention.d_head
@@ -376,19 +379,22 @@ class Stepper:
             key_values: StepKeyValues | None,
             rotations: Rotations | None,
             bias: Tensor | None,
+            values: list[Tensor] | None,
         ) -> Tensor:
             assert key_values is not None, "every attention has keys and values in a cache"
             projected = project(x).view(-1, n_heads, 1, d_head)
             q, k, v = projected.split_with_sizes(heads, 1)  # [B, H or G, 1, K] each
             q, k = attention.placed(q, k, rotations)
-            keys, values = key_values.append_folded(k, v)  # [B G, S, K] each
+            if values is not None:
+                v = attention.mix_values(v, values)
+            every_k, every_v = key_values.append_folded(k, v)  # [B G, S, K] each
             # Scaled here: the product is contiguous, so that folding rows and heads copies nothing.
             queries = (q.to(key_values.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]
             mixed = attend(
-                queries, keys, values, _ALL, bias, scale=1.0, cap=cap, sinks=sinks
+                queries, every_k, every_v, _ALL, bias, scale=1.0, cap=cap, sinks=sinks
             )  # [B H, 1, K]
             by_row = mixed.to(x.dtype).view(*x.shape[:-1], -1)  # [B, H K]
-            return output(by_row)
+            return output(by_row if gate is None else gated(by_row, gate(x)))
 
         return step
 

@@ -27,6 +27,8 @@ from sublayer.config.stacks import (
     has_input_norm,
     head_activation,
     is_factorised,
+    key_heads,
+    learned_shares,
     n_classes,
     n_frozen_sets,
     n_norms,
@@ -297,6 +299,9 @@ def stack_activations(step: Workload, stack: StackShape) -> int:
     if step.recomputes:
         stream = FLOAT32_BYTES * config.d_model
         total += stack.n_layers * step.n_tokens(stack) * stream  # only their inputs
+        if config.value_residual != "none":
+            # The first attention's values are inputs of all blocks after it.
+            total += step.n_tokens(stack) * step.narrow * key_heads(config) * config.d_head
     else:
         *below, last = attention_forms(config, stack)
         for forms, n_blocks in Counter(below).items():
@@ -659,6 +664,9 @@ def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
         total += (frozen.n_layers - 1) * config.max_len * config.d_model
     for entry, n_sets in _frozen_sets(config, frozen):
         total += n_sets * entry_parameters(config, entry)
+    if frozen.n_layers:
+        (stack,) = stacks(config)
+        total += len(set(learned_shares(config, stack, frozen.n_layers)))
     return total
 
 

@@ -19,7 +19,7 @@ a step of size 0 is not the identity, and there is no such equation.
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
@@ -421,8 +421,12 @@ class LayerFlow:
         return x
 
     def _field(self, name: Attended, x: Tensor) -> Tensor:
-        total = torch.zeros_like(x)
+        total, values = torch.zeros_like(x), None
         for normer, sublayer, context in self._by_field[name]:
+            if context.values is not None:
+                # The first attention appends its values anew at every state.
+                values = [*context.values] if values is None else values
+                context = replace(context, values=values)
             normed = normer.norm(x) if normer.is_pre_norm else x
             branch, _ = sublayer.branch(normed, context)
             total = total + sublayer.step_size * branch
@@ -528,6 +532,7 @@ class _Measured:
         )
         states = hidden.captured
         context = body.context(layout, torch.float64, memory)
+        later = body.stack.after_first(states[0], context)
         real = rows.is_real
         for layer in self._layers:
             before = states[layer]
@@ -537,7 +542,8 @@ class _Measured:
                 before = body.positions.add(before, layer, layout.positions)
             modules = body.stack.block(layer)
             block = [module for module in modules if isinstance(module, Sublayer)]
-            flow = LayerFlow(body.shape.block, block, partial(context.of, layer))
+            of_layer = partial((context if layer == 0 else later).of, layer)
+            flow = LayerFlow(body.shape.block, block, of_layer)
             reference = flow.follow(before)
             for index, end in enumerate((flow.lie(before), flow.strang(before), after, before)):
                 differences = (end - reference)[real]  # [N, D]

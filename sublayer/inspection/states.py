@@ -208,6 +208,8 @@ def measure_layers(
                 compared.append(compare_states(before[real], states[layer + 1][real]))
             x = states[n_layers]
             context = model.context(layout, x.dtype)
+            if beyond:
+                context = model.stack.after_first(states[0], context)
             for layer in range(beyond):
                 before = x
                 x, _ = model.stack.run_block(layer % n_layers, x, context)

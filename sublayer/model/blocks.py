@@ -13,9 +13,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.model import Entry, Ffn, Role, cap_of, factor_of, parallel_entries
+from sublayer.config.model import BiasedMap, Entry, Ffn, Role, cap_of, factor_of, parallel_entries
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import StackShape, has_bias, key_heads, n_norms, slot
+from sublayer.config.stacks import (
+    StackShape,
+    has_bias,
+    key_heads,
+    learned_shares,
+    n_gates,
+    n_norms,
+    slot,
+)
 from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
 from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend, split_heads
@@ -66,17 +74,32 @@ class HeadNorm:
         return build_norm(kind, width, eps=eps, affine=self.is_affine, bias=self.has_bias)
 
 
+_MAPS: tuple[BiasedMap, ...] = ("query", "key", "value", "output", "gate")
+FIRST_SHARE = 0.5
+"""Share of the first attention's values in later ones: fixed, or at first (Zhou et al. 2024)."""
+
+
+def gated(
+    x: Float[Tensor, "*rows HK"], gates: Float[Tensor, "*rows G"]
+) -> Float[Tensor, "*rows HK"]:
+    """Multiply G runs of features by the sigmoid of a number each. Source: Qiu et al. 2025."""
+    runs = x.reshape(*gates.shape, -1)  # [*rows, G, HK/G]
+    return (runs * gates.sigmoid()[..., None]).flatten(-2)
+
+
 class _Attention(nn.Module):
     """Linear maps of an attention: to queries, keys and values, and of its output.
 
     Maps of equal shape are stacked: ``projection`` has all three, or those to keys and values if
-    these have fewer heads. ``biases`` marks the maps with a bias, the output's last. ``p_weights``
-    is the dropout probability of attention weights. Scores are multiplied by ``scale``;
-    ``score_cap`` and ``sinks`` are as in ``attend``. Sources: Ainslie et al. 2023 (2305.13245) of
-    fewer heads of keys and values, Henry et al. 2020 (2010.04245) of normalised queries and keys.
+    these have fewer heads. ``biases`` marks the maps with a bias, the output's and the gates' last;
+    the output has ``n_gates``. ``p_weights`` is the dropout probability of attention weights.
+    Scores are multiplied by ``scale``; ``score_cap`` and ``sinks`` are as in ``attend``. Sources:
+    Ainslie et al. 2023 (2305.13245) of fewer heads of keys and values, Henry et al. 2020
+    (2010.04245) of normalised queries and keys.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias"}
+    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "first_share": "gain"}
+    initial: ClassVar[Mapping[str, float]] = {"first_share": FIRST_SHARE}
 
     def __init__(
         self,
@@ -91,6 +114,7 @@ class _Attention(nn.Module):
         has_sinks: bool,
         p_weights: float,
         norm: HeadNorm | None,
+        n_gates: int = 0,
     ) -> None:
         super().__init__()
         width, key_width = n_heads * d_head, n_kv_heads * d_head
@@ -101,6 +125,9 @@ class _Attention(nn.Module):
             self.queries = Linear(d_model, width, bias=biases[0])
             self.projection = StackedLinear(2, d_model, key_width, bias=biases[1:3])
         self.output = Linear(width, d_model, bias=biases[3], ends_branch=True)
+        self.gate = Linear(d_model, n_gates, bias=biases[4]) if n_gates else None
+        self.first_share: nn.Parameter | None = None
+        """Learned share of the stack's first attention's values, in a single number."""
         self.n_heads = n_heads
         self.heads = (n_heads, n_kv_heads, n_kv_heads)
         """Numbers of heads of queries, keys and values, in the order of their maps."""
@@ -127,12 +154,13 @@ class _Attention(nn.Module):
             config.n_heads,
             config.d_head,
             n_kv_heads=key_heads(config),
-            biases=[has_bias(config, name) for name in ("query", "key", "value", "output")],
+            biases=[has_bias(config, name) for name in _MAPS],
             scale=factor_of(config.attention_scale, config.d_head),
             score_cap=cap_of(config.score_cap),
             has_sinks=config.sinks,
             p_weights=config.dropout_attention,
             norm=HeadNorm.from_config(config),
+            n_gates=n_gates(config) if entry.kind.attends_to == "itself" else 0,
         )
 
     def _mix(
@@ -228,7 +256,11 @@ class _Attention(nn.Module):
 
 
 class Attention(_Attention):
-    """Multi-head self-attention. Source: Vaswani et al. 2017, sec. 3.2."""
+    """Multi-head self-attention. Source: Vaswani et al. 2017, sec. 3.2.
+
+    Its output may be gated by its input (Qiu et al. 2025, 2505.06708, SDPA output gate), and its
+    values contain those of the stack's first attention (Zhou et al. 2024, 2410.17897).
+    """
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
         """Let tokens attend to their visible tokens.
@@ -236,22 +268,43 @@ class Attention(_Attention):
         Keys and values are appended to the context's cache, in its dtype. Q is T, or the number of
         the context's queries.
         """
+        picked = x if context.queries is None else context.queries.pick(x)  # [B, Q, D]
         if context.queries is None and self.queries is None:
             q, k, v = split_heads(self.projection(x), self.n_heads)  # [B, H, T, K] each
         else:
-            picked = x if context.queries is None else context.queries.pick(x)
             q = self.query(picked).transpose(1, 2)  # [B, H, Q, K]
             k, v = self.key_value(x)
         dtype = q.dtype
         q, k = self.placed(q, k, context.rotations)
+        if context.values is not None:
+            v = self.mix_values(v, context.values)
         if context.key_values is not None:
             assert isinstance(context.key_values, KeyValues), "self-attention caches its own keys"
             k, v = context.key_values.append(k, v)
             q = q.to(k.dtype)
         mixed = self._mix(q, k, v, context.layout.keys, context.bias)
         by_token = mixed.to(dtype).transpose(1, 2).flatten(2)  # [B, Q, H K]
+        if self.gate is not None:
+            by_token = gated(by_token, self.gate(picked))
         output: Tensor = self.output(by_token)  # [B, Q, D]
         return output
+
+    def mix_values(
+        self, v: Float[Tensor, "B G T K"], values: list[Tensor]
+    ) -> Float[Tensor, "B G T K"]:
+        """Mix the values of the stack's first attention with others; the first ones are kept.
+
+        ``values`` are empty at the first attention, which appends its own. Source: Zhou et al.
+        2024, Identity- and Learnable-ResFormer. Departure: one number s with ``v + s (first - v)``
+        instead of a factor of each term, of which the map to values makes one redundant.
+        """
+        if not values:
+            # Contiguous, since a view would keep the queries and keys as well.
+            values.append(v.contiguous())
+            return values[0]
+        if self.first_share is None:
+            return torch.lerp(v, values[0], FIRST_SHARE)
+        return torch.addcmul(v, self.first_share.to(v.dtype), values[0] - v)
 
 
 class CrossAttention(_Attention):
@@ -483,7 +536,7 @@ class Sublayer(nn.Module):
     branches are added to it: ``x + step * f(norm(x)) + step' * f'(norm(x))``.
 
     Dropout acts on the branch, before the step (Macaron Net, as released). The step size is that of
-    the block's entry: 1/2 for Macaron's two feed-forward networks.
+    the block's entry, 1/2 for Macaron's two feed-forward networks, times ``config.residual_scale``.
     """
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
@@ -499,7 +552,7 @@ class Sublayer(nn.Module):
         self.norm = build(config.norm if (n_before if is_pre_norm else n_after) else "none")
         self.function = FUNCTIONS[entry.name].from_config(config, entry)
         self.output_norm = build(config.norm) if is_pre_norm and n_after else None
-        self.step_size = entry.step
+        self.step_size = entry.step * config.residual_scale
         self.p_output = config.dropout
         self.is_pre_norm = is_pre_norm
         """Whether ``norm`` precedes the function."""
@@ -556,6 +609,8 @@ class JoinedSublayer(Sublayer):
 
 
 AnySublayer = Sublayer | LstmLayer
+FirstValues = tuple[Float[Tensor, "B G T K"], ...]
+"""Values of the stack's first self-attention; empty before it, and where no others mix them in."""
 
 
 _T = TypeVar("_T")
@@ -590,6 +645,12 @@ class Stack(nn.Module):
                     for _ in range(n_sets)
                 )
             )
+        shares = set(learned_shares(config, shape))
+        for layer, slots in enumerate(self.slots):
+            for place, sublayer in zip(enumerate(slots), self.block(layer), strict=True):
+                if place in shares:
+                    assert isinstance(sublayer.function, Attention), "it attends to itself"
+                    sublayer.function.first_share = nn.Parameter(torch.empty(1))
 
     def block(self, layer: int) -> list[AnySublayer]:
         """Return the sub-layers of an executed block, counted from 0, in order."""
@@ -631,15 +692,15 @@ class Stack(nn.Module):
         assert queries is None or not has_more, "cache, memory and capture need all positions"
         captured = {0: x} if 0 in capture else {}
         auxiliary = None
+        first: FirstValues = ()
         for layer in range(len(self.slots)):
             if layer > 0:
                 x = positions.add(x, layer, context.layout.positions)
+            given = layer, x, context, cache, queries, first
             if self.recomputes and torch.is_grad_enabled():
-                passed = checkpoint(
-                    self.run_block, layer, x, context, cache, queries, use_reentrant=False
-                )
+                passed, first = checkpoint(self._run, *given, use_reentrant=False)
             else:
-                passed = self.run_block(layer, x, context, cache, queries)
+                passed, first = self._run(*given)
             x = passed[0]
             auxiliary = add_losses(auxiliary, passed[1])
             if layer + 1 in capture:
@@ -647,6 +708,28 @@ class Stack(nn.Module):
         if queries is not None and not self.last_attention:
             x = queries.pick(x)
         return (x, auxiliary), captured
+
+    def after_first(self, x: Float[Tensor, "B T D"], context: Context) -> Context:
+        """Return the context of the blocks after the first, whose input is ``x``."""
+        if context.values is None:
+            return context
+        _, first = self._run(0, x, context, None, None, ())
+        return replace(context, values=[*first])
+
+    def _run(
+        self,
+        layer: int,
+        x: Tensor,
+        context: Context,
+        cache: Cache | None,
+        queries: Queries | None,
+        first: FirstValues,
+    ) -> tuple[Passed, FirstValues]:
+        """Run a block without a change of its arguments, which recomputation reads again."""
+        values = [*first]
+        if context.values is not None:
+            context = replace(context, values=values)
+        return self.run_block(layer, x, context, cache, queries), (*values,)
 
     def run_block(
         self,
@@ -656,7 +739,10 @@ class Stack(nn.Module):
         cache: Cache | None = None,
         queries: Queries | None = None,
     ) -> Passed:
-        """Run an executed block, counted from 0; ``queries`` are those of the last attention."""
+        """Run an executed block, counted from 0; ``queries`` are those of the last attention.
+
+        The stack's first attention appends to the context's ``values``.
+        """
         auxiliary = None
         is_last = layer == len(self.slots) - 1
         contexts = [context.of(layer, index) for index in range(len(self.sublayers))]

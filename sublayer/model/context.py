@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -330,19 +331,42 @@ def _positions(is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"]) -> Int
     return before - before_document
 
 
+def _turn_halves(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
+    half = sin.shape[-1] // 2
+    return _rotate(x, cos, sin, sign, slice(half), slice(half, 2 * half))
+
+
+def _turn_neighbours(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
+    width = sin.shape[-1]
+    return _rotate(x, cos, sin, sign, slice(0, width, 2), slice(1, width, 2))
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: int, first: slice, second: slice) -> Tensor:
+    """Rotate pairs by the angles times ``sign``, with one allocation, to limit fragmentation."""
+    rotated = x * cos
+    rotated[..., first].addcmul_(x[..., second], sin[..., first], value=sign)
+    rotated[..., second].addcmul_(x[..., first], sin[..., second], value=sign)
+    return rotated
+
+
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines of rotary angles, and their sines, negated in the first half of the features."""
+    """Cosines of rotary angles, and their sines, negated at the first feature of each pair.
+
+    Of K features the first R are rotated; the cosines of the others are 1.
+    """
 
     cos: Float[Tensor, "*B T K"]
-    sin: Float[Tensor, "*B T K"]
+    sin: Float[Tensor, "*B T R"]
     compiled: Turn | None = None
+    turn: Turn = _turn_halves
+    """Function that pairs the features."""
 
     def __call__(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        """Rotate each pair of features ``(i, i + K/2)`` of a head by the angle of its position."""
+        """Rotate each pair of features of a head by the angle of its position."""
         cos, sin, turn = self.cos, self.sin, self.compiled
         if turn is None or cos.dim() != 2 or not x.requires_grad:
-            cos, sin, turn = cos.to(x.dtype), sin.to(x.dtype), _rotate
+            cos, sin, turn = cos.to(x.dtype), sin.to(x.dtype), self.turn
         rotated: Tensor = _Rotate.apply(x, cos, sin, turn)  # type: ignore[no-untyped-call]
         return rotated
 
@@ -367,42 +391,48 @@ class _Rotate(torch.autograd.Function):
         return ctx.turn(grad, cos, sin, -1), None, None, None
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
-    """Rotate by the angles times ``sign``, with one allocation, to limit fragmentation."""
-    half = x.shape[-1] // 2
-    x_first = x[..., :half]
-    x_second = x[..., half:]
-    sin_first = sin[..., :half]
-    sin_second = sin[..., half:]
-    rotated = x * cos
-    rotated[..., :half].addcmul_(x_second, sin_first, value=sign)
-    rotated[..., half:].addcmul_(x_first, sin_second, value=sign)
-    return rotated
+RotaryLayout = Literal["halves", "halves-clockwise", "interleaved", "interleaved-clockwise"]
 
 
 def rotation(
-    positions: Int[Tensor, "*B T"], *, d_head: int, base: float, dtype: torch.dtype
+    positions: Int[Tensor, "*B T"],
+    *,
+    d_head: int,
+    base: float,
+    dtype: torch.dtype,
+    n_rotated: int | None = None,
+    layout: RotaryLayout = "halves",
 ) -> Rotation:
-    """Compute rotary angles ``position * base ** (-2 i / d_head)``, broadcast over heads.
+    """Compute rotary angles ``position * base ** (-2 i / R)``, broadcast over heads.
 
-    i counts pairs of features from 0; ``d_head`` is even. Angles are in radians, computed in
-    float64; cosines and sines are rounded to ``dtype``.
+    i counts pairs of features from 0; the first R = ``n_rotated`` features of a head are rotated,
+    by default all ``d_head``, an even number. Angles are in radians, computed in float64; cosines
+    and sines are rounded to ``dtype``.
 
-    Source: Su et al. 2021, eq. 15. Departure: the pairs are features i and i + d_head/2, as
-    released with LLaMA.
+    Source: Su et al. 2021, eq. 15, whose pairs are features 2 i and 2 i + 1 (``interleaved``).
+    Departures, as released: pairs of features i and i + R/2 (``halves``, LLaMA), fewer features
+    than a head has (GPT-NeoX), and negative angles (``clockwise``, NanoChat).
     """
+    width = n_rotated or d_head
     # Computed in float64: in float32 the large angles of distant positions have few decimals.
-    features = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device)
-    exponents = features / d_head
-    frequencies = base**-exponents  # [K/2]
-    angles = positions[..., None].double() * frequencies  # [*B, T, K/2]
+    features = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
+    exponents = features / width
+    frequencies = base**-exponents  # [R/2]
+    angles = positions[..., None].double() * frequencies  # [*B, T, R/2]
     if angles.dim() == 3:
-        angles = angles[:, None]  # [B, 1, T, K/2]
+        angles = angles[:, None]  # [B, 1, T, R/2]
     cos = angles.cos().to(dtype)
     sin = angles.sin().to(dtype)
-    both_cos = torch.cat([cos, cos], dim=-1)  # [*B, T, K]
-    both_sin = torch.cat([-sin, sin], dim=-1)
-    return Rotation(both_cos, both_sin)
+    pairs = (sin, -sin) if layout.endswith("clockwise") else (-sin, sin)
+    if layout.startswith("halves"):
+        turn, both_cos = _turn_halves, torch.cat([cos, cos], dim=-1)  # [*B, T, R]
+        both_sin = torch.cat(pairs, dim=-1)
+    else:
+        turn, both_cos = _turn_neighbours, cos.repeat_interleave(2, dim=-1)
+        both_sin = torch.stack(pairs, dim=-1).flatten(-2)
+    if width < d_head:
+        both_cos = F.pad(both_cos, (0, d_head - width), value=1.0)  # [*B, T, K]
+    return Rotation(both_cos, both_sin, turn=turn)
 
 
 @dataclass(frozen=True)
@@ -426,7 +456,8 @@ class Queries:
         """Select the rotation of queries at these columns; the rotation of keys is unchanged."""
         cos, sin = every.queries.cos, every.queries.sin
         index = self.places if cos.dim() == 2 else (self._rows, 0, self.places)
-        return every._replace(queries=Rotation(cos[index][:, None], sin[index][:, None]))
+        turned = replace(every.queries, cos=cos[index][:, None], sin=sin[index][:, None])
+        return every._replace(queries=turned)
 
     def keys(self, every: Keys, n_keys: int) -> Keys:
         """Select the keys, among ``n_keys``, that are visible to these queries."""
@@ -477,13 +508,19 @@ class Context:
     """Encoder output that cross entries read; None in a model without them."""
     queries: Queries | None = None
     """Positions with queries; None: all."""
+    values: list[Float[Tensor, "B G T K"]] | None = None
+    """Values of the stack's first self-attention, which appends them to the empty list; None if no
+    others mix them in."""
     others: Mapping[tuple[int, int], "Context"] | None = None
     """Contexts of the executed attentions that differ from this one, by block and entry; None: no
     attention does."""
 
     def of(self, layer: int, index: int) -> "Context":
         """Return the context of entry ``index`` of the executed block ``layer``, from 0."""
-        return self if self.others is None else self.others.get((layer, index), self)
+        if self.others is None:
+            return self
+        other = self.others.get((layer, index), self)
+        return other if other.values is self.values else replace(other, values=self.values)
 
     def at(self, queries: Queries) -> "Context":
         """Return the context of an attention with queries only at some positions."""

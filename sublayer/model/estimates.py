@@ -28,9 +28,12 @@ from sublayer.config.stacks import (
     has_bias,
     is_factorised,
     key_heads,
+    learned_shares,
     linear_parameters,
     n_copies,
+    n_gates,
     n_norms,
+    n_rotated,
     norm_parameters,
     stacks,
 )
@@ -185,10 +188,11 @@ class SublayerEstimate(ABC):
 
 
 class AttentionEstimate(SublayerEstimate):
-    """Estimate of an attention: queries, keys, values, scores, and the output map.
+    """Estimate of an attention: queries, keys, values, scores, gates, and the output map.
 
     Keys and values of a cross-attention are computed from the memory, which is fully visible, and
-    are not rotated.
+    are not rotated; its output has no gates. Learned shares of the first attention's values differ
+    by block, and are not counted among the parameters.
     """
 
     maps: tuple[BiasedMap, ...] = ("query", "key", "value", "output")
@@ -197,16 +201,23 @@ class AttentionEstimate(SublayerEstimate):
         super().__init__(config, entry, config.n_heads * config.d_head)
         self.key_width = key_heads(config) * config.d_head
         self.inputs = (self.width, self.key_width, self.key_width)
+        self.n_gates = 0 if self.is_cross else n_gates(config)
+        self.n_gated = self.width + self.n_gates if self.n_gates else 0
+        """Features that gates save: the attention's output, and themselves."""
+        mixes_values = config.value_residual != "none" and not self.is_cross
+        self.mixed_width = self.key_width if mixes_values else 0
+        """Features of the first attention's values, and of their difference from others."""
         self.n_backward = sum(self.inputs) * config.d_model
 
     def n_parameters(self) -> int:
         """Count the parameters of one set of weights: maps, gains of queries and keys, sinks."""
+        n_biases = self.n_gates if has_bias(self.config, "gate") else 0
         config, widths = self.config, (self.width, self.key_width)
         if config.qk_norm_over == "head":
             widths = config.d_head, config.d_head
         per_feature = 1 + (config.qk_norm == "layer" and config.norm_bias)
         n_gains = 0 if config.qk_norm == "none" else config.qk_norm_gain * per_feature * sum(widths)
-        return super().n_parameters() + n_gains + config.sinks * config.n_heads
+        return super().n_parameters() + n_biases + n_gains + config.sinks * config.n_heads
 
     @property
     def has_plain_scores(self) -> bool:
@@ -217,6 +228,12 @@ class AttentionEstimate(SublayerEstimate):
     def is_cross(self) -> bool:
         """Return whether it is a cross-attention."""
         return self.entry.kind.attends_to == "memory"
+
+    def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the stored shapes of the maps: from the residual stream, to gates, and back."""
+        *inputs, output = super().matrix_shapes()
+        gate = [(self.n_gates, self.config.d_model)] if self.n_gates else []
+        return *inputs, *gate, output
 
     def is_causal(self, stack: StackShape) -> bool:
         """Check whether queries see keys up to their position alone."""
@@ -249,14 +266,16 @@ class AttentionEstimate(SublayerEstimate):
     def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
         """Count the multiply-adds of an example: maps, scores, weighted values."""
         scores_and_values = 2 * self.width * n_queries * n_keys
+        n_of_gates = self.n_gates * self.config.d_model
         n_of_keys = 2 * self.key_width * self.config.d_model
-        return 2 * self.n_matrix * n_queries + n_of_keys * n_keys + scores_and_values
+        n_of_queries = 2 * self.n_matrix + n_of_gates
+        return n_of_queries * n_queries + n_of_keys * n_keys + scores_and_values
 
     def saved_of_queries(self, step: Workload, stack: StackShape, n_queries: int) -> int:
         """Sum the bytes of keys, values and queries, and of the queries' input, output, weights."""
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
-        numbers = 2 * self.key_width * length
-        numbers += (2 * self.width + self.config.d_model) * n_queries
+        numbers = (2 * self.key_width + self.n_saved_of_values) * length
+        numbers += (2 * self.width + self.n_gated + self.config.d_model) * n_queries
         n_seen = n_queries * length
         is_fused = step.device != "cpu" and not self.has_plain_scores
         weights = self.saved_weights(few, stack, n_seen, is_fused=is_fused)
@@ -289,9 +308,15 @@ class AttentionEstimate(SublayerEstimate):
         return n_rows * (n_whole * length - n_unseen) + rest**2
 
     def n_projected(self, step: Workload, stack: StackShape) -> int:
-        """Count the elements of queries, keys, values and the output map's input."""
+        """Count the elements of queries, keys, values, the output map's input, and of gates."""
         n_keys = step.sequences * self.n_keys(step, stack)
-        return 2 * (self.width * step.n_tokens(stack) + self.key_width * n_keys)
+        n_of_queries = (2 * self.width + self.n_gated) * step.n_tokens(stack)
+        return n_of_queries + 2 * self.key_width * n_keys
+
+    @property
+    def n_saved_of_values(self) -> int:
+        """Return the features that the gradient of a learned share saves."""
+        return self.mixed_width if self.config.value_residual == "learned" else 0
 
     def saved(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, the output map's input, and weights.
@@ -300,6 +325,13 @@ class AttentionEstimate(SublayerEstimate):
         """
         features = step.narrow * self.n_projected(step, stack)
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
+        n_more = self.n_saved_of_values
+        if self.n_gates and step.precision != "float32":
+            n_more += self.config.d_model  # the input, which autocast casts for each map
+        is_rotated = POSITIONS[self.config.positions].in_attention == "rotation"
+        if self.mixed_width and is_fused and step.device == "cpu" and not is_rotated:
+            n_more += self.width  # the output, of which the output map has a copy by token
+        features += step.narrow * n_more * step.n_tokens(stack)
         is_cast = self.is_cross and step.precision != "float32"
         memory_cast = step.n_read * step.narrow * self.config.d_model if is_cast else 0
         normed = self.saved_norms(step, step.n_tokens(stack), self.n_keys(step, stack))
@@ -354,13 +386,14 @@ class AttentionEstimate(SublayerEstimate):
         is_rotated = row.in_attention == "rotation" and self.form.has_positions
         if not is_rotated or self.is_cross or step.precision == "float32":
             return 0
-        n_casts = 4  # cosines and sines, of queries and keys
-        n_angles = stack_length(stack, step.lengths) * self.config.d_head
-        return n_casts * step.narrow * n_angles
+        # Cosines, padded by ones, and sines, of queries and keys.
+        d_head = self.config.d_head
+        n_angles = 2 * (d_head + n_rotated(self.config, d_head))
+        return step.narrow * n_angles * stack_length(stack, step.lengths)
 
     def n_gradients(self, step: Workload, stack: StackShape) -> int:
         """Count the elements of gradients: of queries, keys, values, output, a block's scores."""
-        features = self.n_projected(step, stack)
+        features = self.n_projected(step, stack) + self.mixed_width * step.n_tokens(stack)
         if self.is_fused(step, stack):
             return features
         n_keys = self.n_keys(step, stack)
@@ -592,6 +625,10 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
         size = entry_parameters(config, entry)
         unique += n_sets * size
         executed += stack.n_layers * size
+    for stack in stacks(config):
+        shares = learned_shares(config, stack)
+        unique += len(set(shares))
+        executed += len(shares)
     body = around_blocks + unique
     heads = {name: row.n_parameters(config) for name, row in asked_heads(config).items()}
     pooler = heads.get("pooler", 0)

@@ -248,7 +248,8 @@ class TokenEmbedding(nn.Module):
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_embed))
-        self.scale = config.d_embed**0.5 if config.embedding_scale == "sqrt" else 1.0
+        scale, width = config.embedding_scale, config.d_embed
+        self.scale = {"none": 1.0, "sqrt": width**0.5}[scale] if isinstance(scale, str) else scale
         self.projects_sum = config.embedding_projection == "sum"
         self.projection = None
         if is_factorised(config):

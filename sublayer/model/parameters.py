@@ -94,7 +94,7 @@ def initial_values(
     """Generate the initial values of all parameters, unsharded, on the CPU, one at a time.
 
     Matrices and tables are drawn by ``config.init``. Gains and slopes of swish are 1, slopes of
-    dynamic tanhs 0.5, biases, offsets and sinks 0.
+    dynamic tanhs and shares of the first attention's values 0.5, biases, offsets and sinks 0.
 
     Draws depend only on (seed, full name), not on other modules or their order. ``prefix`` is
     prepended to names; a shared parameter has its alphabetically first name.

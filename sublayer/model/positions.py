@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, final
 
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 
 from sublayer.config.model import POSITIONS, Role, n_exact_buckets
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import StackShape, embedding_width
+from sublayer.config.stacks import StackShape, embedding_width, has_rotary_kernel, n_rotated
 from sublayer.errors import ConfigError
-from sublayer.model.context import Layout, Rotation, Rotations, rotation
+from sublayer.model.context import Layout, Rotations, rotation
 from sublayer.model.kernels.compiled import Turn
 from sublayer.model.kernels.elementwise import constants
 from sublayer.model.layers import load_class
@@ -360,9 +361,12 @@ class RotaryPositions(Positions):
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
         super().__init__(config, shape)
         self.d_head = config.d_head
+        self.n_rotated = n_rotated(config, config.d_head)
         self.base = config.rotary_base
         local = config.rotary_local_base
         self.local_base = None if isinstance(local, str) else local
+        self.layout = config.rotary_layout
+        self.has_kernel = has_rotary_kernel(config)
         self.compiled: Turn | None = None
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations:
@@ -378,8 +382,15 @@ class RotaryPositions(Positions):
         return self._rotations(positions, dtype, self.local_base)
 
     def _rotations(self, positions: Tensor, dtype: torch.dtype, base: float) -> Rotations:
-        both = rotation(positions, d_head=self.d_head, base=base, dtype=dtype)
-        both = Rotation(both.cos, both.sin, self.compiled)
+        both = rotation(
+            positions,
+            d_head=self.d_head,
+            base=base,
+            dtype=dtype,
+            n_rotated=self.n_rotated,
+            layout=self.layout,
+        )
+        both = replace(both, compiled=self.compiled)
         return Rotations(both, both)
 
 

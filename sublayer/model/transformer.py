@@ -117,6 +117,8 @@ class Body(nn.Module):
         drops_sum = config.dropout_embedding_of == "sum"
         self.p_embedding = config.dropout_embedding if drops_sum else 0.0
         self.p_final = config.dropout_final
+        self.mixes_values = config.value_residual != "none"
+        """Whether attentions mix in the values of their stack's first."""
 
     @property
     def stack(self) -> Stack:
@@ -163,7 +165,8 @@ class Body(nn.Module):
         if self.positions.biases_scores:
             bias = self.positions.score_bias(layout.positions, layout.key_positions, dtype)
             assert bias is not None, "a scheme with biases_scores must return a bias"
-        every = Context(layout, None, bias, memory=memory)
+        values: list[Tensor] | None = [] if self.mixes_values else None
+        every = Context(layout, None, bias, memory=memory, values=values)
         contexts = [
             _narrow(replace(every, rotations=rotations), form, dtype)
             for form, rotations in zip(

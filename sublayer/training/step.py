@@ -267,7 +267,7 @@ class TrainStep:
                     part.compiled = compiled_activation(part.activation, dtype, part.is_gated)
                 elif isinstance(part, RMSNorm):
                     part.compiled = compiled_rms_norm(part.eps)
-                elif isinstance(part, RotaryPositions):
+                elif isinstance(part, RotaryPositions) and part.has_kernel:
                     part.compiled = compiled_turn(dtype, part.d_head)
         self.parallel: Alone
         if train.exact:

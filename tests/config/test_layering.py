@@ -35,8 +35,8 @@ from tests.breadth import rows
 
 PURE = (
     *("_std", "base", "beta", "betas", "decay", "eps", "exponent", "first_position", "loss", "lr"),
-    *("_cap", "_scale", "coefficients", "momentum", "norm", "penalty", "power", "ratio", "seed"),
-    *("threshold", "weight"),
+    *("_cap", "_scale", "coefficients", "fraction", "momentum", "norm", "penalty", "power"),
+    *("ratio", "seed", "threshold", "weight"),
 )
 
 
@@ -70,6 +70,11 @@ NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
     ("model.gelu=exact", [NAMED_FFNS]), ("model.ffn=relu", [NAMED_FFNS]),
     ("model.norm=rms", ["model.kind=lstm"]), ("train.compile=true", ["model.kind=lstm"]),
     ("train.kernels=compiled", ["model.ffn=relu"]), ("train.kernels=compiled", ["model.ffn=swish"]),
+    ("train.kernels=compiled",
+     ["model.ffn=relu", "model.positions=rotary", "model.rotary_fraction=0.5"]),
+    ("model.attention_gate=head", ['model.block=["ffn"]']),
+    ("model.value_residual=fixed", ["model.n_layers=1"]),
+    ("model.rotary_layout=interleaved", ["model.positions=none"]),
     ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
     ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
     ("optimizer.schedule=cosine", ["optimizer.kind=schedule-free"]),
@@ -96,6 +101,7 @@ def test_a_field_without_effect_is_refused_by_name(idle, others):
     "data.split=80/10/10 data.corpus=enwik8 data.path=x",
     "data.text_field=body data.documents=json data.path=a.jsonl",
     "data.text_field=body data.path=hub:owner/name",
+    'model.value_residual=learned model.n_layers=1 model.block=["attention","attention"]',
     "train.kernels=compiled model.ffn=swiglu", "train.kernels=compiled model.ffn=geglu",
 ])  # fmt: skip
 def test_a_field_with_effect_is_accepted(overrides):

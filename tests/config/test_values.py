@@ -276,6 +276,8 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     ("t5-mini", {"data.windows": "random", "objective.chunk_tokens": 9}, ["chunk_tokens = 9"]),
     ("t5-mini", {"data.context": 4}, ["data.context = 4 is too short for a span"]),
     ("t5-mini", {"objective.noise_density": 0.001}, ["noise_density = 0.001 makes 0 noise"]),
+    ("modern", {"model.rotary_fraction": 0.07}, ["rotary_fraction = 0.07", "even number", "the 3"]),
+    ("modern", {"model.rotary_fraction": 0.01}, ["rotary_fraction = 0.01", "the 0"]),
     ("gpt", {"init.run": "b", "init.freeze": "layers:5"}, ["5 is more than the 4 blocks"]),
     ("gpt", {"init.run": "b", "init.freeze": "layers:3", "init.layers": 2},
      ["more than the 2 blocks", "init.layers = 2"]),

@@ -40,6 +40,8 @@ MODELS = [
     {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True},
     {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
     CAPPED,
+    {"attention_gate": "head", "value_residual": "learned", "positions": "rotary",
+     "rotary_fraction": 0.5, "rotary_layout": "interleaved-clockwise", "d_head": 8},
 ]  # fmt: skip
 RULES = [("fairseq", 1.0), ("gnmt", 0.6), ("fairseq", 0.0)]
 SOURCE = [5, 6, 3]
@@ -171,7 +173,7 @@ def fixed(monkeypatch):
 
 
 @pytest.mark.parametrize("fields, n_rows, sampling, window", [
-    ({}, 1, Sampling(temperature=0.8, top_k=6), "exact"), (RELATIVE, 3, GREEDY, "rolling"),
+    (MODELS[6], 1, Sampling(temperature=0.8, top_k=6), "exact"), (RELATIVE, 3, GREEDY, "rolling"),
 ], ids=str)  # fmt: skip
 def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, fixed):
     model, prompt = make_model(64, **fields), draw_tokens(n_rows, 5)

@@ -19,6 +19,7 @@ from sublayer.objective.supervised.family import SyntheticExamples
 from sublayer.tasks.registry import TASKS, TaskSpec
 
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 96, 5
+PARTIAL = {"positions": "rotary", "rotary_fraction": 0.5}
 PRECISIONS = ("float32", "bfloat16")
 MODELS = [
     {"ffn": "geglu", "block": ("ffn:relu*0.5", "attention", "ffn*0.5"), "norm_order": "post"},
@@ -37,6 +38,8 @@ MODELS = [
     {"attention_window": 10, "window_pattern": "LLG", "positions": "rotary"},
     {"score_cap": 5.0, "sinks": True, "logit_cap": 3.0, "attention_scale": 2.0},
     {"positions": "rotary", "n_kv_heads": 2, "qk_norm": "rms", "bias": {"query": True}},
+    {"attention_gate": "element", "value_residual": "fixed"},
+    {"attention_gate": "head", "value_residual": "learned", "norm": "rms", **PARTIAL},
 ]
 ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {**ENCODER, "norm_order": "post", "embedding_norm": "affine", "pooler": "tanh"}

@@ -111,6 +111,7 @@ def test_the_numbers_are_those_of_hooks_on_every_executed_block(fields):
 
 def test_a_block_run_beyond_is_that_of_a_model_with_more_layers():
     fields = {"share": "all", "norm_order": "post", "positions": "alibi", "block": "macaron"}
+    fields |= {"value_residual": "learned"}
     model, deeper = (model_of(**fields, n_layers=n) for n in (3, 7))
     deeper.load_state_dict(model.state_dict())
     found = measure_layers(model, Sample(TOKENS), batch_sequences=2, beyond=4)
@@ -342,7 +343,7 @@ def measured(model):
 
 
 @pytest.mark.parametrize("kind, fields, first", [
-    ("decoder", {"norm_order": "pre", "positions": "rotary"}, 1),
+    ("decoder", {"norm_order": "pre", "positions": "rotary", "value_residual": "learned"}, 1),
     ("encoder-decoder", {"norm_order": "pre", "positions": "learned-per-layer"}, 1),
     # What enters the first layer of a stack is on no sphere.
     ("encoder", {"norm": "layer"}, 2), ("encoder-decoder", {"norm": "rms"}, 2),

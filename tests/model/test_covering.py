@@ -35,13 +35,15 @@ NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order pa
     attention_window window_pattern rotary_local_base position_pattern score_cap sinks n_kv_heads
     qk_norm qk_norm_over qk_norm_place qk_norm_gain bias head_bias dropout dropout_attention
     dropout_ffn dropout_embedding dropout_embedding_of dropout_final init zero_padding
-    vocab_multiple"""
+    vocab_multiple
+    rotary_fraction rotary_layout residual_scale attention_gate value_residual"""
 HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
 PARALLEL, WITH_CROSS = ("ffn:relu*0.5+attention", "ffn"), ("attention+cross*0.5+ffn",)
 OF_BLOCKS = """block norm norm_order parallel_norm norm_affine norm_bias final_norm positions
     share embedding_norm attention_scale attention_window window_pattern rotary_local_base
     position_pattern score_cap sinks n_kv_heads qk_norm qk_norm_over qk_norm_place qk_norm_gain
-    dropout_attention dropout_ffn dropout_final"""
+    dropout_attention dropout_ffn dropout_final
+    residual_scale attention_gate value_residual"""
 """What an LSTM has not."""
 VOCAB_SIZE, CONTEXT = 13, 12
 RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
@@ -128,7 +130,8 @@ VALUES = {
     "n_kv_heads": (None, 1), "bias": (True, False, {"query": True, "value": True, "ffn": False}),
     "dropout_ffn": (None, 0.1), "dropout_final": (0.0, 0.2), "vocab_multiple": (1, 5),
     "output_scale": ("none", "sqrt", 2.0), "attention_scale": ("sqrt", "none", 3.0),
-    "logit_cap": ("none", 2.0), "score_cap": ("none", 1.5),
+    "logit_cap": ("none", 2.0), "score_cap": ("none", 1.5), "rotary_fraction": (1.0, 0.5),
+    "embedding_scale": ("none", "sqrt", 3.0), "residual_scale": (1.0, 0.4),
 }  # fmt: skip
 VALUES |= dict.fromkeys(
     ("norm_affine", "norm_bias", "tie_embeddings", "qk_norm_gain"), (True, False)
@@ -184,6 +187,8 @@ WITHOUT_MEANING = [
     *each_with("kind", ONE_STACK, "decoder_block", *AXES["decoder_block"][1:]),
     *each_with("positions", NOT_SINUSOIDAL, "sinusoids", "fairseq", "marian", "interleaved"),
     *each_with("positions", NOT_SINUSOIDAL, "first_position", 2),
+    *each_with("positions", NOT_ROTARY, "rotary_fraction", 0.5),
+    *each_with("positions", NOT_ROTARY, "rotary_layout", *AXES["rotary_layout"][1:]),
     *each_with("positions", NOT_RELATIVE, "relative_buckets", 6),
     *each_with("positions", NOT_RELATIVE, "relative_distance", 20),
     *each_with("positions", without(POSITIONS, *IN_ATTENTION), "position_pattern", "PN"),

@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -69,6 +69,27 @@ def test_rotary_by_hand():
     places = torch.tensor([[0, 1, 2], [5, 7, 11]])
     turn = rotation(places, d_head=4, base=100.0, dtype=torch.float64)
     assert torch.autograd.gradcheck(turn, torch.randn(2, 5, 3, 4).double().requires_grad_())
+
+
+LAYOUTS = ("halves", "halves-clockwise", "interleaved", "interleaved-clockwise")
+
+
+@pytest.mark.parametrize(("layout", "width"), [*product(LAYOUTS, (6, 4, 2))])
+def test_pairs_of_rotated_features_are_complex_numbers_times_a_unit(layout, width):
+    places, x = torch.tensor([0, 2, 11]), torch.randn(2, 5, 3, 6, dtype=torch.float64)
+    rules = {"d_head": 6, "base": 100.0, "dtype": torch.float64, "layout": layout}
+    turn = rotation(places, n_rotated=width, **rules)
+    order = torch.arange(width)
+    if layout.startswith("halves"):
+        order = order.view(2, -1).T.flatten()  # of pairs, one after another
+    pairs = torch.view_as_complex(x[..., order].unflatten(-1, (-1, 2)))
+    sign = -1 if layout.endswith("clockwise") else 1
+    angles = sign * places[:, None] * 100.0 ** (-torch.arange(0, width, 2).double() / width)
+    turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+    expected = x.clone()
+    expected[..., order] = turned
+    torch.testing.assert_close(turn(x), expected, rtol=0, atol=1e-14)
+    assert torch.autograd.gradcheck(turn, x[:1, :2].clone().requires_grad_())
 
 
 def test_sinusoids_by_hand():

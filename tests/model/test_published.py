@@ -18,6 +18,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.step import Stepper
 from sublayer.model.cache import Cache
+from sublayer.model.context import Layout
 from sublayer.model.transformer import compose
 from tests.breadth import TRIES_ALL
 
@@ -104,8 +105,55 @@ class Published:
         return found
 
 
-def rope(base):
-    return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
+def rope(base, **more):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": base, **more}}
+
+
+NEOX = {
+    "0.norm": "input_layernorm",
+    "0.function.projection": "attention.q attention.k attention.v",
+    "0.function.output": "attention.dense",
+    "1.norm": "post_attention_layernorm",
+    "1.function.input": "mlp.dense_h_to_4h",
+    "1.function.output": "mlp.dense_4h_to_h",
+}
+OUTSIDE_NEOX = {
+    "embedding": "gpt_neox.embed_in",
+    "final_norm": "gpt_neox.final_layer_norm",
+    "head": "lm_head",
+}
+
+
+OF_NEOX = {"norm": "layer", "ffn": "gelu", "gelu": "exact", "bias": True, "rotary_base": 100.0}
+OF_NEOX |= {"rotary_fraction": 0.5}
+GPTJ = {
+    "0.norm": "ln_1",
+    "0.function.projection": "attn.q_proj attn.k_proj attn.v_proj",
+    "0.function.output": "attn.out_proj",
+    "1.function.input": "mlp.fc_in",
+    "1.function.output": "mlp.fc_out",
+}
+OUTSIDE_GPTJ = {
+    "embedding": "transformer.wte",
+    "final_norm": "transformer.ln_f",
+    "head": "lm_head",
+}
+
+
+def of_heads(tensors):
+    """Divide the maps of GPTNeoX, whose heads have their queries, keys and values together."""
+    found = {}
+    for name, tensor in tensors.items():
+        path, is_fused, kind = name.partition("query_key_value.")
+        by_head = (
+            tensor.unflatten(0, (SETTINGS["num_attention_heads"], 3, -1)) if is_fused else None
+        )
+        parts = {name: tensor}
+        if by_head is not None:
+            maps = zip("qkv", by_head.unbind(1), strict=True)
+            parts = {f"{path}{each}.{kind}": part.flatten(0, 1) for each, part in maps}
+        found |= parts
+    return found
 
 
 def without_experts(model):
@@ -208,7 +256,45 @@ PUBLISHED = [
         {"n_kv_heads": 2, "d_head": 6, "qk_norm": "rms"},
         GROUPED | NETWORK | HEAD_NORMS,
     ),
-]
+    Published(
+        "GPTNeoXForCausalLM",
+        {"use_parallel_residual": False, **rope(100.0, partial_rotary_factor=0.5)},
+        OF_NEOX,
+        NEOX,
+        OUTSIDE_NEOX,
+        "gpt_neox.layers.",
+        split=of_heads,
+    ),
+    Published(
+        "GPTNeoXForCausalLM",
+        rope(100.0, partial_rotary_factor=0.5),
+        {**OF_NEOX, "block": "parallel", "parallel_norm": "separate"},
+        NEOX,
+        OUTSIDE_NEOX,
+        "gpt_neox.layers.",
+        split=of_heads,
+    ),
+    Published(
+        "GPTJForCausalLM",
+        {"rotary_dim": 2, "n_inner": 20, "intermediate_size": ...},
+        {"norm": "layer", "ffn": "gelu", "bias": {"ffn": True}, "head_bias": True}
+        | {"block": "parallel", "rotary_fraction": 0.5, "rotary_layout": "interleaved"},
+        GPTJ,
+        OUTSIDE_GPTJ,
+        "transformer.h.",
+    ),
+    Published(
+        "GraniteForCausalLM",
+        {
+            "num_key_value_heads": 2, "embedding_multiplier": 3.0, "residual_multiplier": 0.22,
+            "attention_multiplier": 0.3,
+            "logits_scaling": 2.5,
+        },
+        {"n_kv_heads": 2, "embedding_scale": 3.0, "residual_scale": 0.22}
+        | {"attention_scale": 1 / 0.3, "output_scale": 2.5},
+        GROUPED | NETWORK,
+    ),
+]  # fmt: skip
 NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]
 tried = pytest.mark.parametrize("row", PUBLISHED, ids=NAMES)
 in_both = pytest.mark.parametrize("dtype", LIMITS, ids=["lifted", "as shipped"])
@@ -346,3 +432,67 @@ def gradients(model, logits, tokens):
     loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
     names, parameters = zip(*model.named_parameters(), strict=True)
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def attention_of(dtype, **fields):
+    """Build a model of one attention; return it, a state, and the context of random positions."""
+    config = ModelConfig(**{**FIELDS, "n_layers": 1, "d_head": 8, **fields})
+    model = compose(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT)).to(dtype)
+    x = torch.randn(2, LENGTH, 16, generator=torch.Generator().manual_seed(1)).to(dtype)
+    layout = Layout.causal(torch.zeros(2, LENGTH, dtype=torch.long))
+    return model.stack.block(0)[0].function, x.requires_grad_(), model.context(layout, dtype)
+
+
+def randomised(module, dtype):
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return module.to(dtype).eval(), dict(module.named_parameters())
+
+
+def check_attention(ours, theirs, tensors, found, expected, x):
+    """Compare outputs, and gradients of the input and of all weights, given ours by theirs."""
+    close(found, expected)
+    along = torch.randn_like(expected)
+    of_ours = torch.autograd.grad(found, (x, *ours.parameters()), along)
+    of_theirs = torch.autograd.grad(expected, (x, *theirs.values()), along)
+    close(of_ours[0], of_theirs[0])
+    of_theirs = tensors(dict(zip(theirs, of_theirs[1:], strict=True)))
+    for (name, _), gradient in zip(ours.named_parameters(), of_ours[1:], strict=True):
+        close(gradient, of_theirs[name].view_as(gradient))
+
+
+CAUSAL = torch.full((LENGTH, LENGTH), -torch.inf).triu(1)
+
+
+@in_both
+def test_a_gate_by_element_is_that_of_qwen3_next(dtype):
+    from transformers.models.qwen3_next import modeling_qwen3_next as published
+
+    fields = {"n_kv_heads": 2, "qk_norm": "rms", "attention_gate": "element", "bias": True}
+    ours, x, context = attention_of(dtype, **fields, rotary_fraction=0.5, rotary_base=100.0)
+    config = published.Qwen3NextConfig(
+        hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        attention_bias=True, attn_implementation="eager",
+        **rope(100.0, partial_rotary_factor=0.5),
+    )  # fmt: skip
+    theirs, weights = randomised(published.Qwen3NextAttention(config, 0), dtype)
+
+    def tensors(given):
+        named = {}
+        for kind in ("weight", "bias"):
+            q, k, v, o = (given[f"{each}_proj.{kind}"] for each in "qkvo")
+            queries, gates = (each.flatten(0, 1) for each in q.unflatten(0, (4, 2, 8)).unbind(1))
+            named |= {f"queries.{kind}": queries, f"gate.{kind}": gates, f"output.{kind}": o}
+            named[f"projection.{kind}"] = torch.stack([k, v])
+        names = {"query_norm.weight": "q_norm.weight", "key_norm.weight": "k_norm.weight"}
+        return named | {name: given[each] for name, each in names.items()}
+
+    state = tensors(weights)
+    gains = {name: 1.0 + state[name] for name in ("query_norm.weight", "key_norm.weight")}
+    ours.load_state_dict(state | gains)
+    with lifted(dtype):
+        turns = published.Qwen3NextRotaryEmbedding(config)(x, torch.arange(LENGTH)[None])
+        expected, _ = theirs(x, turns, CAUSAL.to(dtype))
+    check_attention(ours, weights, tensors, ours(x, context), expected, x)

@@ -35,6 +35,7 @@ from tests.training.several_trainings import SETTINGS, save_again
 SHORT = {"train.steps": 8, "train.evaluate_steps": 8, "model.dropout": 0.0}
 AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
 """Losses of which some stop on the way, and leave parameters without gradients."""
+VALUES = {"model.value_residual": "learned", "model.attention_gate": "head"}
 LAMB = {"optimizer.kind": "lamb", "optimizer.lr": 1e-2}
 SHARED = {**LAMB, "model.share": "all", "model.ffn": "swiglu"}
 SHARED |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
@@ -68,7 +69,7 @@ PARTS = {
     "ragged": {
         "train.batch_sequences": 5, "model.block": ["attention+ffn"], **AVERAGED, **FULL
     },
-    "auxiliary": {**AUXILIARY, "train.recompute": "blocks", **FULL},
+    "auxiliary": {**AUXILIARY, **VALUES, "train.recompute": "blocks", **FULL},
     "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER}, "lstm": {**DOCUMENTS, **FULL},
     "masked": {**MASKED, **LAMB, **FULL},
     "translation": {**BLEU, "model.zero_padding": True, **FULL},
