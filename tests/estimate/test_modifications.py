@@ -29,16 +29,22 @@ ROWS = {
     "bias": ({"bias": {"query": True, "key": True, "value": True}}, BLOCKS),
     "attention_window": (WINDOW, BLOCKS),
     "position_pattern": ({**ROTARY, "position_pattern": "PN"}, BLOCKS),
+    "rotary_fraction": ({**ROTARY, "rotary_fraction": 0.5}, BLOCKS),
+    "rotary_layout": ({**ROTARY, "rotary_layout": "interleaved"}, BLOCKS),
     "score_cap": ({"score_cap": 50.0}, BLOCKS),
     "attention_scale": ({"attention_scale": 3.0}, BLOCKS),
     "logit_cap": ({"logit_cap": 30.0}, KINDS),
     "output_scale": ({"output_scale": 4.0}, KINDS),
     "sinks": ({"sinks": True}, BLOCKS),
+    "attention_gate": ({"attention_gate": "element"}, BLOCKS),
+    "value_residual": ({"value_residual": "learned"}, BLOCKS),
     "ffn": ({"ffn": "reglu2"}, BLOCKS),
     "norm_order": ({"norm_order": "around"}, BLOCKS),
     "embedding_norm": ({"embedding_norm": "affine"}, BLOCKS),
     "block": ({"block": "parallel"}, BLOCKS),
     "norm": ({"norm": "dyt"}, BLOCKS),
+    "embedding_scale": ({"embedding_scale": 3.0}, KINDS),
+    "residual_scale": ({"residual_scale": 0.5}, BLOCKS),
 }
 OF_KIND = [(name, kind) for name, (_, kinds) in ROWS.items() for kind in kinds]
 ELSEWHERE = sorted({*product(ROWS, KINDS)} - {*OF_KIND})

@@ -180,7 +180,7 @@ def test_each_modification_stands_alone_against_llama_and_against_gpt():
         assert changed == arm.settings.keys(), arm.name
         assert abs(planned.excess.planned.parameters or 0) < TOLERANCE
         found[partner] += arm.name != partner
-    assert found["llama-2023"] >= 12 and found["gpt"] >= 11
+    assert found["llama-2023"] >= 15 and found["gpt"] >= 13
     assert study.n_seeds >= 5 and len(study.tune) == 1
 
 
