@@ -321,15 +321,15 @@ def _residual(model: ResolvedModel, stack: StackShape, together: Sequence[Entry]
     steps = {_step(entry.step * model.residual_scale) for entry in together}
     function = boxes[0]
     if len(boxes) > 1:
-        notes = ["in parallel"]
-        for box, entry in zip(boxes, together, strict=True):
-            step = _step(entry.step * model.residual_scale)
-            notes += [*box.notes, *([f"all of it {step}"] if len(steps) > 1 else [])]
-        function = FigureBox(boxes[0].role, " + ".join(box.title for box in boxes), tuple(notes))
+        factors = [_step(entry.step * model.residual_scale) for entry in together]
+        factors = factors if len(steps) > 1 else [""] * len(boxes)
+        titles = [f"{box.title} {by}".rstrip() for box, by in zip(boxes, factors, strict=True)]
+        notes = ("in parallel", *chain(*(box.notes for box in boxes)))
+        function = FigureBox(boxes[0].role, " + ".join(titles), notes)
     norm = _norm(model, affine=model.norm_affine)
     each = norm
     if norm is not None and len(boxes) > 1:
-        each = FigureBox(norm.role, norm.title, ("one for each of them",))
+        each = FigureBox(norm.role, norm.title, ("one for each",))
     of_input = each if model.parallel_norm == "separate" else norm
     return Residual(
         function=function,

@@ -58,8 +58,8 @@ def test_norms_stand_before_or_behind_or_nowhere():
 def test_functions_in_parallel_are_one_box_with_one_norm_or_several():
     both = 'model.block=["attention+ffn*0.5"]'
     (part,) = residuals(gpt(both))
-    assert part.function.title == "Causal self-attention + Feed-forward network"
-    assert "all of it × ½" in part.function.notes and part.step == "" and not part.before.notes
+    assert part.function.title == "Causal self-attention + Feed-forward network × ½"
+    assert part.step == "" and not part.before.notes
     (part,) = residuals(gpt(both, "model.parallel_norm=separate"))
     assert part.before.notes
 
