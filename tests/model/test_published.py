@@ -294,6 +294,26 @@ PUBLISHED = [
         | {"attention_scale": 1 / 0.3, "output_scale": 2.5},
         GROUPED | NETWORK,
     ),
+    Published(
+        "Olmo2ForCausalLM",
+        {"rms_norm_eps": 1e-6},
+        {"norm_order": "after", "qk_norm": "rms", "qk_norm_over": "all"},
+        ATTENTION | NETWORK | AROUND | HEAD_NORMS,
+    ),
+    Published(
+        "CohereForCausalLM",
+        {**rope(500.0), "logit_scale": 0.25},
+        {"block": ["attention+ffn"], "norm": "layer", "norm_bias": False}
+        | {"rotary_base": 500.0, "rotary_layout": "interleaved", "output_scale": 4.0},
+    ),
+    Published(
+        "NanoChatForCausalLM",
+        {"final_logit_softcapping": 1.5},
+        {"ffn": "relu2", "norm_affine": False, "final_norm": "plain", "embedding_norm": "plain"}
+        | {"qk_norm": "rms", "qk_norm_place": "after", "qk_norm_gain": False}
+        | {"rotary_layout": "halves-clockwise", "logit_cap": 1.5},
+        ATTENTION | {"1.function.input": "mlp.fc1", "1.function.output": "mlp.fc2"},
+    ),
 ]  # fmt: skip
 NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]
 tried = pytest.mark.parametrize("row", PUBLISHED, ids=NAMES)
