@@ -146,7 +146,7 @@ def test_a_run_from_before_a_derived_field_goes_on_and_is_read(
     stopped, finished, unbroken = old(f"{name}/stopped"), old(f"{name}/finished"), OLD / name
     for folder in (stopped, finished):
         before("d_head", folder)
-    with pytest.raises(ConfigError, match="d_head have no value"):
+    with pytest.raises(ConfigError, match="d_head, n_kv_heads have no value"):
         read_run_recipe(stopped / "recipe.toml")
     with pytest.raises(CheckpointError, match=r"lacks model\.d_head"):
         sublayer.load(finished)
