@@ -514,8 +514,12 @@ def test_a_step_has_its_bias_with_its_gradient():
 
 
 @pytest.mark.parametrize("kernel", ["step", "together", "by sequence", "fused"])
-@pytest.mark.parametrize("n_biases", [0, 1])
-def test_a_head_of_keys_serves_consecutive_heads_of_queries(monkeypatch, kernel, n_biases):
+@pytest.mark.parametrize("n_biases, cap, sinks", [
+    (0, None, None), (1, None, None), (1, 1.3, SINKS.repeat(2)),
+])  # fmt: skip
+def test_a_head_of_keys_serves_consecutive_heads_of_queries(
+    monkeypatch, kernel, n_biases, cap, sinks
+):
     monkeypatch.setattr(attention, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
     monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 3))
     if kernel == "fused":
@@ -525,10 +529,11 @@ def test_a_head_of_keys_serves_consecutive_heads_of_queries(monkeypatch, kernel,
     keys, seen = keys_of("causal", 4, 11)
     if kernel == "step":
         keys = StepKeys.hiding((~seen).expand(B, -1, -1), torch.float64)
-    own = attend(queries, k, v, keys, bias, scale=0.7)
+    own = attend(queries, k, v, keys, bias, scale=0.7, cap=cap, sinks=sinks)
     repeated = (x.repeat_interleave(2, 1) for x in (k, v))
     added = 0.0 if bias is None else bias
-    check_gradients(own, plain_attention(queries, *repeated, added, seen), inputs)
+    expected = plain_attention(queries, *repeated, added, seen, cap, sinks)
+    check_gradients(own, expected, inputs)
 
 
 def loss_inputs(dtype=torch.float64):

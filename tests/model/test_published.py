@@ -165,7 +165,7 @@ def without_experts(model):
             return super().forward(x), None
 
     for layer in model.model.layers:
-        layer.mlp = Network(LlamaConfig(**SIZES, mlp_bias=True))
+        layer.mlp = Network(LlamaConfig(**SIZES))
 
 
 LOCAL_FIRST = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -209,22 +209,24 @@ PUBLISHED = [
         "Gemma2ForCausalLM",
         rope(500.0)
         | {"layer_types": LOCAL_FIRST, "sliding_window": 3, "head_dim": 6}
-        | {"num_key_value_heads": 4, "query_pre_attn_scalar": 9, "tie_word_embeddings": True}
+        | {"num_key_value_heads": 2, "query_pre_attn_scalar": 9, "tie_word_embeddings": True}
         | {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 1.5},
         {"rotary_base": 500.0, "d_head": 6, "attention_window": 3, "window_pattern": "LG"}
         | {"ffn": "geglu", "norm_order": "around", "embedding_scale": "sqrt"}
-        | {"attention_scale": 3.0, "score_cap": 0.7, "logit_cap": 1.5, "tie_embeddings": True},
-        ATTENTION | NETWORK | AROUND,
+        | {"attention_scale": 3.0, "score_cap": 0.7, "logit_cap": 1.5, "tie_embeddings": True}
+        | {"n_kv_heads": 2},
+        GROUPED | NETWORK | AROUND,
         added_gain=1.0,
     ),
     Published(
         "GptOssForCausalLM",
         rope(500.0)
-        | {"layer_types": LOCAL_FIRST, "sliding_window": 3, "head_dim": 4}
-        | {"num_key_value_heads": 4, "num_local_experts": 2},
-        {"rotary_base": 500.0, "sinks": True, "bias": True, "norm_eps": 1e-5}
+        | {"layer_types": LOCAL_FIRST, "sliding_window": 3, "head_dim": 6}
+        | {"num_key_value_heads": 2, "num_local_experts": 2},
+        {"rotary_base": 500.0, "sinks": True, "norm_eps": 1e-5, "d_head": 6, "n_kv_heads": 2}
+        | {"bias": dict.fromkeys(("query", "key", "value", "output"), True)}
         | {"attention_window": 3, "window_pattern": "LG"},
-        ATTENTION | NETWORK | {"0.function": "self_attn"},
+        GROUPED | NETWORK | {"0.function": "self_attn"},
         prepare=without_experts,
     ),
     Published(
