@@ -21,6 +21,7 @@ from sublayer.api.arguments import (
 )
 from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
 from sublayer.config.plugins import load_plugins
+from sublayer.config.table import MOST_STEPS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
@@ -314,6 +315,7 @@ def train(
             "1, this share of the new run's steps.",
             metavar="STEPS|SHARE",
             least=1e-6,
+            most=MOST_STEPS,
         ),
     ] = None,
     from_step: Annotated[
@@ -322,6 +324,7 @@ def train(
             "The step of that checkpoint. Default: the last one at the constant rate.",
             needs="branch_decay",
             least=1,
+            most=MOST_STEPS,
         ),
     ] = None,
     device: Device = None,

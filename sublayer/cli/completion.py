@@ -232,7 +232,7 @@ def varied(incomplete: str) -> Candidates:
 
 def _values(key: str) -> Candidates:
     from sublayer.config.data import TOKENIZERS
-    from sublayer.config.messages import choices_of
+    from sublayer.config.messages import alternatives, choices_of
     from sublayer.config.recipe import declarations
 
     if key == "init.run":
@@ -241,7 +241,8 @@ def _values(key: str) -> Candidates:
         return corpora("")
     values: dict[str, None] = dict.fromkeys(TOKENIZERS if key == "data.tokenizer" else ())
     for info in declarations(key).values() if not values else ():
-        choices = ("true", "false") if info.annotation is bool else choices_of(info.annotation)
+        has_switch = bool in alternatives(info.annotation)
+        choices = ("true", "false") if has_switch else choices_of(info.annotation)
         values.update(dict.fromkeys(map(str, choices)))
     return [(value, "") for value in values]
 

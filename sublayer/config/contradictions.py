@@ -14,7 +14,13 @@ from sublayer.config.data import (
     source_names,
     task_of,
 )
-from sublayer.config.model import POSITIONS, BiasedMap, ModelConfig, n_exact_buckets
+from sublayer.config.model import (
+    POSITIONS,
+    SUBLAYERS,
+    BiasedMap,
+    ModelConfig,
+    n_exact_buckets,
+)
 from sublayer.config.objective import (
     KINDS,
     MARKS,
@@ -63,8 +69,9 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
             "model.decoder_block one"
         )
-    own = [entry.name for entry in last.block if entry.kind.attends_to == "itself"]
-    if is_pair and (unknown := sorted({*own} - {"attention"})):
+    readers = {entry.name: entry.kind for entry in last.block if entry.kind.attends_to == "itself"}
+    unknown = [name for name, kind in readers.items() if kind is not SUBLAYERS["attention"]]
+    if is_pair and unknown:
         raise ConfigError(
             f"{unknown[0]} reads other tokens, which beam search does not know how to cache: leave "
             "it out of the decoder's block"

@@ -32,7 +32,7 @@ from sublayer.model.kernels.elementwise import (
     add_branch,
     dropout,
 )
-from sublayer.model.kernels.products import linear
+from sublayer.model.kernels.products import linear, to_autocast
 from sublayer.model.layers import Linear, StackedLinear, build_activation, build_norm
 from sublayer.model.positions import Positions
 
@@ -268,6 +268,8 @@ class Attention(_Attention):
         Keys and values are appended to the context's cache, in its dtype. Q is T, or the number of
         the context's queries.
         """
+        if self.queries is not None or self.gate is not None:
+            x = to_autocast(x)
         picked = x if context.queries is None else context.queries.pick(x)  # [B, Q, D]
         if context.queries is None and self.queries is None:
             q, k, v = split_heads(self.projection(x), self.n_heads)  # [B, H, T, K] each

@@ -326,8 +326,6 @@ class AttentionEstimate(SublayerEstimate):
         features = step.narrow * self.n_projected(step, stack)
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
         n_more = self.n_saved_of_values
-        if self.n_gates and step.precision != "float32":
-            n_more += self.config.d_model  # the input, which autocast casts for each map
         is_rotated = POSITIONS[self.config.positions].in_attention == "rotation"
         if self.mixed_width and is_fused and step.device == "cpu" and not is_rotated:
             n_more += self.width  # the output, of which the output map has a copy by token
@@ -486,6 +484,10 @@ class FeedForwardEstimate(SublayerEstimate):
     def backward_work(self, step: Workload, stack: StackShape) -> int:
         """Sum the bytes of gradients, and of the float32 temporaries of our swish."""
         gradients, beta = super().backward_work(step, stack), step.config.swish_beta
+        if self.ffn.saves == "output" and not self.ffn.is_gated:
+            # The second gradient of hidden units is freed before the input map's gradients exist.
+            of_map = (FLOAT32_BYTES + step.narrow) * self.n_matrix
+            gradients -= min(of_map, step.narrow * step.n_tokens(stack) * self.width)
         if self.ffn.activation != "swish" or beta == 1.0:
             return gradients
         n_arrays = 2  # the gate, and the derivatives' common factor

@@ -491,7 +491,7 @@ def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_
     assert (based.steps, based.minutes) == (None, given.train.minutes)
     other = load_recipe(folder, ["train.steps=5"]).recipe.train
     assert (other.steps, other.minutes) == (5, None)
-    with pytest.raises(ConfigError, match=r"toml is not the recipe of a run: d_head, d_ff,"):
+    with pytest.raises(ConfigError, match=r"toml is not the recipe of a run: d_head, n_kv_heads,"):
         loading.read_run_recipe(folder / "recipe.toml")
     with pytest.raises(ConfigError, match="is not there"):
         read_recipe(folder / "none.toml")

@@ -30,6 +30,12 @@ def linear(
     return mapped
 
 
+def to_autocast(x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_in"]:
+    """Return several maps' input in autocast's dtype, of which each would make a copy."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
 def product(
     x: Float[Tensor, "*rows d_in"],
     weight: Float[Tensor, "d_out d_in"],
