@@ -1,4 +1,4 @@
-"""Sixty combinations of the axes of models: each builds, counts, saves, loads, decodes, learns."""
+"""Seventy combinations of the axes of models: each builds, counts, saves, loads, decodes, learns."""
 
 import random
 from collections import Counter, defaultdict
@@ -211,7 +211,7 @@ NUMBERED = [
 ]
 FORBIDDEN = with_implied(AXES, map(frozenset, NUMBERED))
 ROWS = cover(AXES, FORBIDDEN, 200)
-PART = ROWS if TRIES_ALL else ROWS[:60]
+PART = ROWS if TRIES_ALL else ROWS[:70]
 """The design is greedy: its first rows have more pairs of values than any others of its rows."""
 
 
@@ -227,7 +227,7 @@ def test_the_design_has_every_pair_of_values_and_its_part_nearly_all():
     allowed = set(allowed_pairs(AXES, FORBIDDEN))
     assert pairs_in(ROWS) == allowed
     part = pairs_in(PART)
-    assert len(part) > 0.95 * len(allowed)
+    assert len(part) > 0.98 * len(allowed)
     values = {setting for pair in part for setting in pair}
     assert values == {(name, number) for name in AXES for number in range(len(AXES[name]))}
 
