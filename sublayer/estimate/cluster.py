@@ -24,6 +24,7 @@ from sublayer.estimate.memory import (
     step_sizes,
     training_memory,
     whole_copy,
+    work_space,
 )
 from sublayer.model.estimates import (
     FLOAT32_BYTES,
@@ -250,7 +251,7 @@ def process_memory(
     if group.begins_whole:
         building = total + max(root, block) // n
     evaluating = staying + total
-    between = round(holes(step, n_passes, is_returned=True) * moving)
+    between = round(holes(step, n_passes, is_returned=True) * moving) + work_space(step)
     return TrainingMemory(
         weights=sizes.weights // n,
         gradients=held or gradients // n,

@@ -60,8 +60,8 @@ from sublayer.model.kernels.sizes import (
 )
 
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
-_HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
-_HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
+_HOLES: dict[Precision, float] = {"float32": 0.18, "bfloat16": 0.38}
+_HOLES_AGAIN: dict[Precision, float] = {"float32": 0.24, "bfloat16": 0.48}
 """Fragmentation: memory held between tensors, as a share of the tensors that move.
 
 Weights and optimizer states do not move. This memory is free, but in pieces too small for the next
@@ -72,6 +72,8 @@ _HOLES_OF_LSTM = 0.15
 """For an LSTM: each layer keeps one large tensor and few small ones."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 """For recomputed blocks: their freed memory returns to the system at once."""
+_PRODUCTS_BYTES: dict[Precision, int] = {"float32": 14_000_000, "bfloat16": 0}
+"""Code and work space of oneDNN on a CPU; in bfloat16 the shares above include it."""
 _INDEX_BYTES = 4
 
 
@@ -586,7 +588,7 @@ def whole_copy(
         step=staying + moving,
         building=sizes.weights + kept,
         evaluating=staying,
-        total=staying + round((1 + holes(step, n_passes)) * moving),
+        total=staying + round((1 + holes(step, n_passes)) * moving) + work_space(step),
     )
 
 
@@ -603,6 +605,12 @@ def holes(step: Workload, n_passes: int, *, is_returned: bool = False) -> float:
         return _HOLES_OF_LSTM
     shares = _HOLES if n_passes == 1 else _HOLES_AGAIN
     return shares[step.precision]
+
+
+def work_space(step: Workload) -> int:
+    """Return the bytes that oneDNN keeps for its products, beside tensors."""
+    is_served = step.device == "cpu" and step.config.kind != "lstm"
+    return _PRODUCTS_BYTES[step.precision] if is_served else 0
 
 
 def n_states(
