@@ -57,6 +57,7 @@ from sublayer.model.kernels.sizes import (
     CPU_UPDATE_PART,
     GPU_CHUNK_LOGITS,
     GPU_UPDATE_PART,
+    LEAST_PRODUCTS,
 )
 
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
@@ -608,8 +609,10 @@ def holes(step: Workload, n_passes: int, *, is_returned: bool = False) -> float:
 
 
 def work_space(step: Workload) -> int:
-    """Return the bytes that oneDNN keeps for its products, beside tensors."""
-    is_served = step.device == "cpu" and step.config.kind != "lstm"
+    """Return the bytes that oneDNN keeps for large products of blocks, beside tensors."""
+    config, tokens = step.config, max(map(step.n_tokens, stacks(step.config)))
+    is_large = tokens * config.d_model * max(config.d_model, config.d_ff) >= LEAST_PRODUCTS
+    is_served = is_large and step.device == "cpu" and config.kind != "lstm"
     return _PRODUCTS_BYTES[step.precision] if is_served else 0
 
 

@@ -345,7 +345,7 @@ class AttentionEstimate(SublayerEstimate):
         config, kind = self.config, self.config.qk_norm
         if kind == "none":
             return 0
-        is_cast = step.narrow < FLOAT32_BYTES and (kind == "layer" or step.device != "cpu")
+        is_cast = step.narrow < FLOAT32_BYTES and step.device != "cpu"
         number_bytes = FLOAT32_BYTES if is_cast else step.narrow
         n_copies = 1 if is_cast or step.device != "cpu" else 2
         n_keys *= step.sequences
@@ -353,7 +353,8 @@ class AttentionEstimate(SublayerEstimate):
         n_norms = n_queries + n_keys
         if config.qk_norm_over == "head":
             n_norms = config.n_heads * n_queries + key_heads(config) * n_keys
-        return number_bytes * (features + (2 if kind == "layer" else 1) * n_norms)
+        statistics = 2 * FLOAT32_BYTES if kind == "layer" else number_bytes
+        return number_bytes * features + statistics * n_norms
 
     def saved_weights(
         self, step: Workload, stack: StackShape, n_seen: int, *, is_fused: bool
