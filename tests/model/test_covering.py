@@ -1,4 +1,4 @@
-"""Seventy combinations of the axes of models: each builds, counts, saves, loads, decodes, learns."""
+"""Seventy combinations of axes of models: each builds, counts, saves, loads, decodes, learns."""
 
 import random
 from collections import Counter, defaultdict
