@@ -404,8 +404,7 @@ def _forward_work(step: Workload) -> int:
         return bias - unsaved
     n_queries = stack_length(stack, step.lengths)
     n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
-    is_causal = estimate.is_causal(stack)
-    scores = estimate.scores_per_key(step, n_queries, n_keys, is_causal=is_causal)
+    scores = estimate.scores_per_key(step, n_queries, n_keys)
     # The scores become the saved weights; those after dropout are one array of the backward pass's.
     n_arrays = 3 if step.config.score_cap != "none" else 2
     per_token = step.narrow * scores // n_arrays if step.config.dropout_attention else 0

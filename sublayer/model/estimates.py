@@ -235,10 +235,6 @@ class AttentionEstimate(SublayerEstimate):
         gate = [(self.n_gates, self.config.d_model)] if self.n_gates else []
         return *inputs, *gate, output
 
-    def is_causal(self, stack: StackShape) -> bool:
-        """Check whether queries see keys up to their position alone."""
-        return stack.is_causal and not self.is_cross
-
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example; a causal query sees half the keys on average.
 
@@ -291,21 +287,20 @@ class AttentionEstimate(SublayerEstimate):
         length = stack_length(stack, step.lengths)
         if step.device != "cpu":
             return length * self.n_keys(step, stack)
-        n_rows = BLOCK_ROWS[self.is_causal(stack), step.precision == "float32"]
         if self.is_local(stack, length):
             reach, n_seen = self.reach(stack, length), 0
-            for end in range(length, 0, -n_rows):
-                start = max(end - n_rows, 0)
+            for end in range(length, 0, -BLOCK_ROWS):
+                start = max(end - BLOCK_ROWS, 0)
                 last = end if stack.is_causal else min(end + reach, length)
                 n_seen += (end - start) * (last - max(start - reach, 0))
             return n_seen
-        if not self.is_causal(stack):
+        if self.is_cross or not stack.is_causal:
             return length * self.n_keys(step, stack)
         # Causal pairs are computed in blocks of rows, from the last row on: block i, from 0, does
-        # not see the last i * n_rows keys.
-        n_whole, rest = divmod(length, n_rows)
-        n_unseen = n_rows * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
-        return n_rows * (n_whole * length - n_unseen) + rest**2
+        # not see the last i * BLOCK_ROWS keys.
+        n_whole, rest = divmod(length, BLOCK_ROWS)
+        n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
+        return BLOCK_ROWS * (n_whole * length - n_unseen) + rest**2
 
     def n_projected(self, step: Workload, stack: StackShape) -> int:
         """Count the elements of queries, keys, values, the output map's input, and of gates."""
@@ -396,12 +391,11 @@ class AttentionEstimate(SublayerEstimate):
         if self.is_fused(step, stack):
             return features
         n_keys = self.n_keys(step, stack)
-        n_queries, is_causal = stack_length(stack, step.lengths), self.is_causal(stack)
-        scores = self.scores_per_key(step, n_queries, n_keys, is_causal=is_causal)
+        n_queries = stack_length(stack, step.lengths)
+        scores = self.scores_per_key(step, n_queries, n_keys)
         if self.is_local(stack, n_queries):
-            n_sides = 1 if is_causal else 2
-            n_rows = BLOCK_ROWS[is_causal, step.precision == "float32"]
-            n_keys = min(n_keys, n_rows + n_sides * self.reach(stack, n_queries))
+            n_sides = 1 if stack.is_causal else 2
+            n_keys = min(n_keys, BLOCK_ROWS + n_sides * self.reach(stack, n_queries))
         return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: Workload, stack: StackShape) -> bool:
@@ -421,9 +415,7 @@ class AttentionEstimate(SublayerEstimate):
         on_cpu = is_narrow and is_plain and not is_biased and has_no_mask and is_whole
         return step.device != "cpu" or on_cpu
 
-    def scores_per_key(
-        self, step: Workload, n_queries: int, n_keys: int, *, is_causal: bool
-    ) -> int:
+    def scores_per_key(self, step: Workload, n_queries: int, n_keys: int) -> int:
         """Count the score elements of a block in a backward pass, per key of a micro-batch.
 
         A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold no scores.
@@ -435,12 +427,10 @@ class AttentionEstimate(SublayerEstimate):
             return n_arrays * config.n_heads * n_queries
         # Gradients of scores; with dropout also the weights after it, with a cap also its slopes.
         n_arrays = 1 + bool(config.dropout_attention) + (config.score_cap != "none")
-        is_wide = step.precision == "float32"
-        n_rows = min(BLOCK_ROWS[is_causal, is_wide], n_queries)
-        scores = n_arrays * config.n_heads * n_rows
+        scores = n_arrays * config.n_heads * min(BLOCK_ROWS, n_queries)
         # Sequence by sequence or all together, by the rule of attend_blockwise.
         has_many = config.n_heads * n_queries * n_keys >= GRAIN
-        goes_by_sequence = is_wide and has_many
+        goes_by_sequence = step.precision == "float32" and has_many
         return scores // step.sequences if goes_by_sequence else scores
 
 

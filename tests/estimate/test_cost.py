@@ -166,7 +166,7 @@ def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields):
 @pytest.mark.parametrize("kind, window, n_layers", [("decoder", 5, 3), ("encoder", 6, 2)])
 def test_flops_in_windows_are_those_of_the_pairs_that_are_seen(monkeypatch, kind, window, n_layers):
     # Row by row only such pairs are computed.
-    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 1))
+    monkeypatch.setattr(attention, "BLOCK_ROWS", 1)
     n_tokens, width = 13, 80
     fields = {"kind": kind, "n_layers": n_layers, "d_model": width, "n_heads": 2}
     fields |= {"attention_window": window, "window_pattern": "LG", "positions": "rotary"}
@@ -201,7 +201,7 @@ def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields):
 @pytest.mark.parametrize("name", rows(given.TASK_MODELS, 5))
 def test_flops_of_a_step_on_a_task_are_those_of_its_loss(monkeypatch, name):
     # In one block, scores of keys that a decoder does not see are computed in full.
-    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, CONTEXT))
+    monkeypatch.setattr(attention, "BLOCK_ROWS", CONTEXT)
     step = make_task_pass(name, "float32")
     objective = build_objective(step).train()
     batch = given.make_batches(step, step.sequences).batch(0)

@@ -470,7 +470,7 @@ def test_queries_keys_and_values_of_one_tensor_are_not_copied():
 def test_attention_gradients_are_finite_differences(
     monkeypatch, n, is_padded, p, window, cap, sinks
 ):
-    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 2))
+    monkeypatch.setattr(attention, "BLOCK_ROWS", 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     layout = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask)
     keys = layout.within(AttentionForm(window)).keys
@@ -521,7 +521,7 @@ def test_a_head_of_keys_serves_consecutive_heads_of_queries(
     monkeypatch, kernel, n_biases, cap, sinks
 ):
     monkeypatch.setattr(attention, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
-    monkeypatch.setattr(attention, "BLOCK_ROWS", dict.fromkeys(attention.BLOCK_ROWS, 3))
+    monkeypatch.setattr(attention, "BLOCK_ROWS", 3)
     if kernel == "fused":
         monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
     q, k, v, *bias = inputs = attention_inputs(n_biases, 4, 11)

@@ -311,10 +311,9 @@ def _blocks(
 ) -> Iterator[tuple[slice, slice]]:
     """Pair blocks of query rows with the keys that some of them see, the last rows first."""
     n_queries, n_keys = q.shape[2], k.shape[2]
-    n_rows = BLOCK_ROWS[is_causal, _is_wide(q)]
     n_past = n_keys - n_queries
-    for end in range(n_queries, 0, -n_rows):
-        rows = slice(max(end - n_rows, 0), end)
+    for end in range(n_queries, 0, -BLOCK_ROWS):
+        rows = slice(max(end - BLOCK_ROWS, 0), end)
         first, n_seen = 0, n_past + end if is_causal else n_keys
         if reach is not None:
             first = max(0, n_past + rows.start - reach)

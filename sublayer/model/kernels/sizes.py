@@ -7,17 +7,11 @@ From 2**16 to 2**18 the time of a step is the same, with and without AVX-512. Th
 not fit into any cache, and with fewer elements the overhead of calls becomes noticeable.
 """
 
-BLOCK_ROWS = {
-    (True, True): 64,
-    (True, False): 128,
-    (False, True): 128,
-    (False, False): 128,
-}
-"""Number of query rows that attention computes at a time, by whether it is causal and in float32.
+BLOCK_ROWS = 128
+"""Number of query rows that attention computes at a time.
 
-Under causality, smaller blocks compute and save fewer weights of invisible keys. In float32
-products of 64 rows are as fast as those of 128, in bfloat16 they are slower. Blocks of all rows are
-slower still (256 and 512 tokens).
+Under causality, smaller blocks compute and save fewer weights of invisible keys. Blocks of all rows
+are slower (256 and 512 tokens), and so are those of 64 on two threads, or in bfloat16.
 """
 
 GRAIN = 1 << 16
