@@ -76,52 +76,7 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             f"{unknown[0]} reads other tokens, which beam search does not know how to cache: leave "
             "it out of the decoder's block"
         )
-    d_head, rest = divmod(model.d_model, model.n_heads)
-    attends = _attends(model, "itself")
-    if model.d_head is None and rest and (attends or _attends(model, "memory")):
-        raise ConfigError(
-            f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
-            "model.d_head)"
-        )
-    if model.n_heads % key_heads(model):
-        raise ConfigError(
-            f"model.n_kv_heads = {model.n_kv_heads} must divide model.n_heads = {model.n_heads}"
-        )
-    if isinstance(model.bias, dict):
-        _check_biases(model, model.bias)
-    d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
-    n_turned = n_rotated(model, d_head)
-    if even == "head" and attends and (n_turned % 2 or not n_turned):
-        if model.rotary_fraction == 1.0:
-            needed = f"an even model.d_head, not {d_head}"
-        else:
-            needed = (
-                f"an even number of rotated features, not the {n_turned} that "
-                f"model.rotary_fraction = {model.rotary_fraction:g} leaves of a head's {d_head}"
-            )
-        raise ConfigError(f"model.positions = {model.positions} needs {needed}")
-    width = embedding_width(model)
-    if even == "embedding" and width % 2:
-        is_narrow = model.embedding_projection == "sum" and model.d_embed
-        name = "d_embed" if is_narrow else "d_model"
-        raise ConfigError(
-            f"model.positions = {model.positions} needs an even model.{name}, not {width}"
-        )
-    if model.positions == "relative":
-        if model.relative_buckets % 2:
-            raise ConfigError(
-                f"model.relative_buckets = {model.relative_buckets} must be even, since half of "
-                "the buckets hold a single distance each"
-            )
-        for stack in stacks(model):
-            n_exact = n_exact_buckets(model.relative_buckets // (1 if stack.is_causal else 2))
-            if model.relative_distance <= n_exact:
-                raise ConfigError(
-                    f"model.relative_distance = {model.relative_distance} must exceed the "
-                    f"{n_exact} exact buckets per side of model.relative_buckets = "
-                    f"{model.relative_buckets} in the {stack.name}: give more than {n_exact}, or "
-                    "fewer buckets"
-                )
+    _check_widths(model)
     if model.softmax == "all" and model.d_embed not in (None, model.d_model):
         raise ConfigError(
             "model.softmax = all needs tokens as wide as positions, and model.d_embed = "
@@ -183,6 +138,56 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
             f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
             f"data.context={model.max_len}, or a longer model.max_len"
         )
+
+
+def _check_widths(model: ModelConfig) -> None:
+    """Raise ConfigError where heads or positions do not fit the widths of a model."""
+    d_head, rest = divmod(model.d_model, model.n_heads)
+    attends = _attends(model, "itself")
+    if model.d_head is None and rest and (attends or _attends(model, "memory")):
+        raise ConfigError(
+            f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
+            "model.d_head)"
+        )
+    if model.n_heads % key_heads(model):
+        raise ConfigError(
+            f"model.n_kv_heads = {model.n_kv_heads} must divide model.n_heads = {model.n_heads}"
+        )
+    if isinstance(model.bias, dict):
+        _check_biases(model, model.bias)
+    d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
+    n_turned = n_rotated(model, d_head)
+    if even == "head" and attends and (n_turned % 2 or not n_turned):
+        if model.rotary_fraction == 1.0:
+            needed = f"an even model.d_head, not {d_head}"
+        else:
+            needed = (
+                f"an even number of rotated features, not the {n_turned} that "
+                f"model.rotary_fraction = {model.rotary_fraction:g} leaves of a head's {d_head}"
+            )
+        raise ConfigError(f"model.positions = {model.positions} needs {needed}")
+    width = embedding_width(model)
+    if even == "embedding" and width % 2:
+        is_narrow = model.embedding_projection == "sum" and model.d_embed
+        name = "d_embed" if is_narrow else "d_model"
+        raise ConfigError(
+            f"model.positions = {model.positions} needs an even model.{name}, not {width}"
+        )
+    if model.positions == "relative":
+        if model.relative_buckets % 2:
+            raise ConfigError(
+                f"model.relative_buckets = {model.relative_buckets} must be even, since half of "
+                "the buckets hold a single distance each"
+            )
+        for stack in stacks(model):
+            n_exact = n_exact_buckets(model.relative_buckets // (1 if stack.is_causal else 2))
+            if model.relative_distance <= n_exact:
+                raise ConfigError(
+                    f"model.relative_distance = {model.relative_distance} must exceed the "
+                    f"{n_exact} exact buckets per side of model.relative_buckets = "
+                    f"{model.relative_buckets} in the {stack.name}: give more than {n_exact}, or "
+                    "fewer buckets"
+                )
 
 
 def _check_pattern(model: ModelConfig, name: str, letters: str, without: str) -> None:
