@@ -25,7 +25,8 @@ from sublayer.config.table import MOST_STEPS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
-from sublayer.interop.foreign_config import CLASSES, describe_classes
+from sublayer.interop.exits import ALIASES, EXITS
+from sublayer.interop.foreign_config import CLASSES
 from sublayer.numbers import count, enumerate_names, format_quantity
 from sublayer.options import Argument, Option, PathText, as_text, checked
 from sublayer.plot import look
@@ -516,49 +517,39 @@ def export(
     out: Annotated[PathText, Argument("The new folder to write.", metavar="DIR")],
     *,
     to: Annotated[
-        Literal["huggingface"],
+        Literal["transformers", "huggingface"],
         Option(
-            f"The format: that of Hugging Face's transformers, which loads {describe_classes()}."
+            f"The format: {'; '.join(f'{name}, {row.title}' for name, row in EXITS.items())}. "
+            "huggingface is another name of transformers."
         ),
-    ] = "huggingface",
+    ] = "transformers",
     average: Average = None,
     plugins: Plugins = (),
 ) -> Found:
-    """Write a model into a new folder so that transformers loads it.
+    """Write a model into a new folder so that another system loads it.
 
-    The result has the ``class`` that loads it and the ``certificate`` of the comparison of logits.
-    Raises ConfigError, with the field, for a model that no class can represent.
+    The result has the ``class`` that loads it and the ``certificate`` of the comparison with the
+    model. Raises ConfigError, with the field, for a model that the format cannot represent.
     """
     if not isinstance(run, TextModel):
         check_paths(Path(run), Path(out))
+    form = EXITS[ALIASES.get(to, to)]
     with starting(run):
-        from sublayer.interop.huggingface import export_huggingface
         from sublayer.loading import load
+        from sublayer.model.layers import load_class
 
+        write = load_class(form.writer)
     model = load(Path(run), average=average)
-    folder = Path(out)
     with stage(f"writing {out}"):
-        certificate = export_huggingface(model, folder)
-    config = read_json_object(folder / "config.json", CheckpointError)
-    exported = {
-        "model": str(folder),
-        "class": config["architectures"][0],
-        "has_tokenizer": (folder / "tokenizer_config.json").is_file(),
-        "certificate": certificate,
+        exported = write(model, Path(out))
+    found = {
+        "model": str(Path(out)),
+        "class": exported.class_name,
+        "has_tokenizer": exported.has_tokenizer,
+        "certificate": exported.certificate,
     }
-    from sublayer.interop.certificate import describe_ids
-
-    name, has_tokenizer = exported["class"], exported["has_tokenizer"]
-    lines = _described(exported, "exported")
-    compared = certificate.get("tokenizer_ids", {})
-    if not compared.get("checked", True) or "first" in compared:
-        lines.append(f"tokenizer: {describe_ids(certificate)}")
-    if "left_out" in certificate:
-        lines.append(f"left out, as {name} has none: {certificate['left_out']}")
-    following = f"{name}.from_pretrained({str(folder)!r})"
-    if has_tokenizer and name.endswith("ForSequenceClassification"):
-        following = f"pipeline('text-classification', model={str(folder)!r})"
-    return Found(exported, "\n".join([*lines, f"next: transformers.{following}"]))
+    lines = [*_described(found, "exported"), *exported.lines]
+    return Found(found, "\n".join([*lines, f"next: {exported.following}"]))
 
 
 def _described(result: Mapping[str, Any], heading: str) -> list[str]:

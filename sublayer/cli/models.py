@@ -53,7 +53,7 @@ def import_(**options: Any) -> CommandResult:
     return Found(imported.found, "\n".join([str(imported), *following]))
 
 
-@client_of(run.export, "sublayer export runs/book --to huggingface exported")
+@client_of(run.export, "sublayer export runs/book --to transformers exported")
 def export(**options: Any) -> CommandResult:
     """Write a model so that transformers loads it, as the first class that can represent it.
 

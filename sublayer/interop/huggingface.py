@@ -17,7 +17,14 @@ from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_paths, new_folder
-from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer, save_imported
+from sublayer.interop.certificate import (
+    CERTIFICATE,
+    certify,
+    certify_tokenizer,
+    describe_ids,
+    save_imported,
+)
+from sublayer.interop.exits import Exported
 from sublayer.interop.family import (
     CLASSIFICATION,
     REGRESSION,
@@ -389,6 +396,23 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
             f"cannot write {out}: {error.strerror or error}; name another folder"
         ) from None
     return certificate
+
+
+def export_transformers(text_model: TextModel, out: Path) -> Exported:
+    """Export as ``export_huggingface`` does, and say how transformers loads the folder."""
+    certificate = export_huggingface(text_model, out)
+    name = read_json(out / CONFIG)["architectures"][0]
+    has_tokenizer = (out / CONFIG_NAME).is_file()
+    lines = []
+    compared = certificate.get("tokenizer_ids", {})
+    if not compared.get("checked", True) or "first" in compared:
+        lines.append(f"tokenizer: {describe_ids(certificate)}")
+    if "left_out" in certificate:
+        lines.append(f"left out, as {name} has none: {certificate['left_out']}")
+    following = f"{name}.from_pretrained({str(out)!r})"
+    if has_tokenizer and name.endswith("ForSequenceClassification"):
+        following = f"pipeline('text-classification', model={str(out)!r})"
+    return Exported(name, certificate, has_tokenizer, f"transformers.{following}", lines)
 
 
 def _noted(notes: Notes) -> dict[str, str]:

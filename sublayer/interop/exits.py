@@ -1,0 +1,47 @@
+"""Exits: the formats that models are exported to, and the functions that write them.
+
+It does not import PyTorch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sublayer.interop.foreign_config import describe_classes
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A format, and its writer."""
+
+    title: str
+    """Its systems and models, as the help says them."""
+    writer: str
+    """Function, as ``module:function``, of a TextModel and a new folder; returns Exported. Raises
+    ConfigError, naming the field, for a model that the format cannot represent."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A written folder."""
+
+    class_name: str
+    """The class or program that loads it."""
+    certificate: Mapping[str, Any]
+    """Its comparison with the model; see :mod:`sublayer.interop.certificate`."""
+    has_tokenizer: bool
+    following: str
+    """A command or a line of Python that uses it."""
+    lines: list[str] = field(default_factory=list)
+    """Further lines for the terminal."""
+
+
+EXITS: dict[str, Exit] = {
+    "transformers": Exit(
+        f"that of Hugging Face's transformers, which loads {describe_classes()}",
+        "sublayer.interop.huggingface:export_transformers",
+    ),
+}
+"""Formats by name."""
+ALIASES = {"huggingface": "transformers"}
+"""Other names of formats."""
