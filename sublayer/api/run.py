@@ -28,7 +28,7 @@ from sublayer.files.storage import as_typed, check_paths, describe_absence, reso
 from sublayer.interop.exits import ALIASES, EXITS
 from sublayer.interop.foreign_config import CLASSES
 from sublayer.numbers import count, enumerate_names, format_quantity
-from sublayer.options import Argument, Option, PathText, as_text, checked
+from sublayer.options import Argument, Option, PathText, as_text, checked, options_of
 from sublayer.plot import look
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import hanging, note, searchable, stage
@@ -523,17 +523,31 @@ def export(
             "huggingface is another name of transformers."
         ),
     ] = "transformers",
+    class_name: Annotated[
+        str | None,
+        Option(
+            "The class of transformers, in place of the first that can represent the model.",
+            flag="--class",
+            metavar="NAME",
+        ),
+    ] = None,
     average: Average = None,
     plugins: Plugins = (),
 ) -> Found:
     """Write a model into a new folder so that another system loads it.
 
     The result has the ``class`` that loads it and the ``certificate`` of the comparison with the
-    model. Raises ConfigError, with the field, for a model that the format cannot represent.
+    model. Raises ConfigError, with the field, for a model that the format cannot represent, and for
+    an option that the format does not take.
     """
     if not isinstance(run, TextModel):
         check_paths(Path(run), Path(out))
     form = EXITS[ALIASES.get(to, to)]
+    of_formats = {"class_name": class_name}
+    given = {name: value for name, value in of_formats.items() if value is not None}
+    for name in given.keys() - form.options:
+        flag = options_of(export)[name][1].named(name)
+        raise ConfigError(f"{flag} has no effect with --to {to}: leave it out")
     with starting(run):
         from sublayer.loading import load
         from sublayer.model.layers import load_class
@@ -541,7 +555,7 @@ def export(
         write = load_class(form.writer)
     model = load(Path(run), average=average)
     with stage(f"writing {out}"):
-        exported = write(model, Path(out))
+        exported = write(model, Path(out), **given)
     found = {
         "model": str(Path(out)),
         "class": exported.class_name,

@@ -60,8 +60,8 @@ def export(**options: Any) -> CommandResult:
     Decoders with post-norm sub-layers become GPT-1, encoder-decoders with relative positions T5. A
     model fine-tuned on a task becomes the class that answers it (labels or a number, choices,
     spans), with its label names. A model that no class can represent is refused, with the field
-    that prevents it. Where transformers is installed, the logits of both models are compared; the
-    largest difference is printed, and kept in certificate.json.
+    that prevents it. --class names another class. Where transformers is installed, the logits of
+    both models are compared; the largest difference is printed, and kept in certificate.json.
     """
     return run.export(**options)
 

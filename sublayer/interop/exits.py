@@ -17,8 +17,11 @@ class Exit:
     title: str
     """Its systems and models, as the help says them."""
     writer: str
-    """Function, as ``module:function``, of a TextModel and a new folder; returns Exported. Raises
-    ConfigError, naming the field, for a model that the format cannot represent."""
+    """Function, as ``module:function``, of a TextModel, a new folder and the given options;
+    returns Exported. Raises ConfigError, naming the field, for a model that the format cannot
+    represent."""
+    options: tuple[str, ...] = ()
+    """Parameters of ``sublayer.export`` that only some formats take, and that it takes."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ EXITS: dict[str, Exit] = {
     "transformers": Exit(
         f"that of Hugging Face's transformers, which loads {describe_classes()}",
         "sublayer.interop.huggingface:export_transformers",
+        options=("class_name",),
     ),
 }
 """Formats by name."""

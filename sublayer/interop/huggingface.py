@@ -62,11 +62,12 @@ from sublayer.interop.weight_map import (
 )
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion, spec_files
-from sublayer.numbers import count
+from sublayer.numbers import count, enumerate_names
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
+from sublayer.values import show
 
 _CLASSES: tuple[type[Family], ...] = tuple(load_class(row.family) for row in CLASSES)
 FAMILIES: dict[str, Family] = {}
@@ -85,19 +86,32 @@ _WITH_OTHER_HEADS = (
 """Endings of classes with heads, or without a stack, unlike the type's other classes."""
 
 
-def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
+def family_for(
+    config: ResolvedModel, task: Task | None = None, class_name: str | None = None
+) -> Family:
     """Choose the export family of a resolved config's model; ``task`` is the model's.
 
-    Raises ConfigError for a task with inputs that the class cannot read, and for a model that no
-    class can represent, naming every unsupported field of the nearest class.
+    It is that of ``class_name``, or else the first that can represent the model.
+
+    Raises ConfigError for a task with inputs that the class cannot read, for a class of another
+    name, and for a model that no class can represent, naming every unsupported field of the nearest
+    class.
     """
+    classes = [
+        class_
+        for class_ in _CLASSES
+        if class_name in (None, class_.title, class_.name, class_.name + class_.predicts)
+    ]
+    if not classes:
+        known = enumerate_names([class_.title for class_ in _CLASSES], "or")
+        raise ConfigError(f"--class {show(class_name)} is not a known class: give {known}")
     answers: Answers = "tokens"
     if config.span_head != "none":
         answers = "spans"
     elif config.label_outputs:
         answers = "choices" if task is not None and task.kind == "choice" else "labels"
     ranked = []
-    for class_ in _CLASSES:
+    for class_ in classes:
         if class_.always["kind"] != config.kind:
             continue
         model_type = class_.model_type
@@ -107,9 +121,8 @@ def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
         is_other = [f"model.{name}" in names for name in _TELLING]
         ranked.append(((is_other, len(refused)), refused, family))
     if not ranked:
-        raise ConfigError(
-            f"no class can represent model.kind = {config.kind}: it cannot be exported"
-        )
+        none = "no class can" if class_name is None else f"{classes[0].title}'s class cannot"
+        raise ConfigError(f"{none} represent model.kind = {config.kind}: it cannot be exported")
     _, refused, family = min(ranked, key=lambda row: row[0])
     if task is not None and (rows := family.describe_unanswered(task)):
         raise ConfigError(
@@ -314,11 +327,14 @@ def _folder_task(
     return spec
 
 
-def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
+def export_huggingface(
+    text_model: TextModel, out: Path, class_name: str | None = None
+) -> dict[str, Any]:
     """Write a model as a new folder that transformers loads, and return its certificate.
 
-    It uses the nearest class that can represent the model (see ``family_for``). A tokenizer without
-    an equivalent in transformers is omitted; for a translator's, the certificate gives the reason.
+    It uses the named class, or the first that can represent the model (see ``family_for``). A
+    tokenizer without an equivalent in transformers is omitted; for a translator's, the certificate
+    gives the reason.
 
     Raises ConfigError, naming every field that no class can represent, and where ``out``
     exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
@@ -327,7 +343,7 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     check_paths(out, out)
     model, tokenizer, spec = text_model.model, text_model.tokenizer, text_model.task
     task = None if spec is None else spec.tasks[0]
-    family = family_for(model.config, task)
+    family = family_for(model.config, task, class_name)
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)
     if task is not None and task.kind == "classes" and full.label_outputs == 1:
@@ -398,9 +414,11 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     return certificate
 
 
-def export_transformers(text_model: TextModel, out: Path) -> Exported:
+def export_transformers(
+    text_model: TextModel, out: Path, class_name: str | None = None
+) -> Exported:
     """Export as ``export_huggingface`` does, and say how transformers loads the folder."""
-    certificate = export_huggingface(text_model, out)
+    certificate = export_huggingface(text_model, out, class_name)
     name = read_json(out / CONFIG)["architectures"][0]
     has_tokenizer = (out / CONFIG_NAME).is_file()
     lines = []
