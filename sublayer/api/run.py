@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sublayer.api import inspecting, scoring, writing
@@ -25,7 +26,7 @@ from sublayer.config.table import MOST_STEPS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import as_typed, check_paths, describe_absence, resolved
-from sublayer.interop.exits import ALIASES, EXITS
+from sublayer.interop.exits import ALIASES, EXITS, HubModel
 from sublayer.interop.foreign_config import CLASSES
 from sublayer.numbers import count, enumerate_names, format_quantity
 from sublayer.options import Argument, Option, PathText, as_text, checked, options_of
@@ -33,7 +34,7 @@ from sublayer.plot import look
 from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import hanging, note, searchable, stage
 from sublayer.text_model import TextModel
-from sublayer.values import as_json_values
+from sublayer.values import as_json_values, show
 
 if TYPE_CHECKING:
     import torch
@@ -94,11 +95,13 @@ def load(
 
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
     writes it). A run gives its final model, or else the checkpoint of its best evaluation, or else
-    the newest complete one. ``average`` instead gives the mean of that number of a run's newest
-    checkpoints (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights; None: float32,
-    unless all were saved as float64. ``.tokenizer`` is None if the folder has none; ``predict``
-    answers rows if the model was fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of
-    texts. ``plugins`` name the files or packages with the model's rows of your own.
+    the newest complete one. ``hub:OWNER/NAME`` or ``hub:OWNER/NAME@REVISION`` is a model of
+    transformers on the Hugging Face hub; its folder, ``.path``, is named by the commit. ``average``
+    instead gives the mean of that number of a run's newest checkpoints (Vaswani et al. 2017, sec.
+    6.1). ``dtype`` converts the weights; None: float32, unless all were saved as float64.
+    ``.tokenizer`` is None if the folder has none; ``predict`` answers rows if the model was
+    fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of texts. ``plugins`` name the files
+    or packages with the model's rows of your own.
 
     Raises CheckpointError if there is no such model, or it is damaged, or of another format;
     ConfigError for a missing device, or too few checkpoints.
@@ -107,6 +110,13 @@ def load(
 
     load_plugins(plugins)
     folder = as_text(path)
+    if (hub := HubModel.parse(folder)) is not None:
+        if average is not None:
+            raise ConfigError(f"average has no effect with {folder}: leave it out")
+        from sublayer.interop.huggingface import load_from_hub
+
+        text_model, fetched = load_from_hub(hub, device=device, dtype=dtype)
+        return Pretrained(text_model.model, text_model.tokenizer, text_model.task, fetched)
     text_model = load_model(folder, device=device, dtype=dtype, average=average)
     return Pretrained(text_model.model, text_model.tokenizer, text_model.task, Path(folder))
 
@@ -451,8 +461,9 @@ def import_model(
     path: Annotated[
         PathText,
         Argument(
-            "The model's folder; for huggingface also a name on the hub, to download; for "
-            "fairseq also a checkpoint file.",
+            "The model's folder; for huggingface also a name on the hub, to download, as in "
+            "openai-community/gpt2 or hub:openai-community/gpt2@REVISION; for fairseq also a "
+            "checkpoint file.",
             metavar="PATH",
         ),
     ],
@@ -469,6 +480,7 @@ def import_model(
     files, ConfigError for a model that no recipe describes.
     """
     source = Path(path)
+    hub = HubModel.parse(str(source))
     if system != "huggingface" and not source.exists():  # a name on the hub is no path
         raise ConfigError(f"{describe_absence(source)}: name the model's folder or file")
     if out is not None:
@@ -484,7 +496,8 @@ def import_model(
         "gpt1-numpy": import_gpt1,
         "fairseq": import_fairseq,
     }
-    folder = free_folder(resolved(source).name.removesuffix(".pt")) if out is None else Path(out)
+    name = resolved(source).name.removesuffix(".pt") if hub is None else Path(hub.name).name
+    folder = free_folder(name) if out is None else Path(out)
     with stage(f"reading {path}"):
         certificate = readers[system](source, folder)
     imported = {
@@ -514,13 +527,18 @@ def import_model(
 @checked
 def export(
     run: Model,
-    out: Annotated[PathText, Argument("The new folder to write.", metavar="DIR")],
+    out: Annotated[
+        PathText | None,
+        Argument("The new folder to write; none with --to hub:OWNER/NAME.", metavar="DIR"),
+    ] = None,
     *,
     to: Annotated[
-        Literal["transformers", "huggingface"],
+        Literal["transformers", "huggingface", "gguf"] | str,
         Option(
             f"The format: {'; '.join(f'{name}, {row.title}' for name, row in EXITS.items())}. "
-            "huggingface is another name of transformers."
+            "huggingface is another name of transformers; hub:OWNER/NAME uploads that format to "
+            "the Hugging Face hub, hub:OWNER/NAME@BRANCH to a branch.",
+            metavar="FORMAT",
         ),
     ] = "transformers",
     class_name: Annotated[
@@ -529,6 +547,14 @@ def export(
             "The class of transformers, in place of the first that can represent the model.",
             flag="--class",
             metavar="NAME",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        Option(
+            "The type of the weights: for gguf float32, float16, bfloat16 or q8_0. Default: "
+            "float32.",
+            metavar="TYPE",
         ),
     ] = None,
     average: Average = None,
@@ -540,30 +566,45 @@ def export(
     model. Raises ConfigError, with the field, for a model that the format cannot represent, and for
     an option that the format does not take.
     """
-    if not isinstance(run, TextModel):
+    hub = HubModel.parse(to)
+    name = "transformers" if hub else ALIASES.get(to, to)
+    if name not in EXITS:
+        known = enumerate_names([*EXITS, *ALIASES, "hub:OWNER/NAME"], "or")
+        raise ConfigError(f"--to {show(to)} is not accepted: give {known}")
+    if (out is None) != (hub is not None):
+        given = "is missing: name the new folder" if out is None else f"has no effect with --to {to}"
+        raise ConfigError(f"DIR {given}")
+    if out is not None and not isinstance(run, TextModel):
         check_paths(Path(run), Path(out))
-    form = EXITS[ALIASES.get(to, to)]
-    of_formats = {"class_name": class_name}
-    given = {name: value for name, value in of_formats.items() if value is not None}
-    for name in given.keys() - form.options:
+    form = EXITS[name]
+    of_formats = {"class_name": class_name, "dtype": dtype}
+    options = {name: value for name, value in of_formats.items() if value is not None}
+    for name in options.keys() - form.options:
         flag = options_of(export)[name][1].named(name)
         raise ConfigError(f"{flag} has no effect with --to {to}: leave it out")
     with starting(run):
+        from sublayer.interop.folder import upload_model
         from sublayer.loading import load
         from sublayer.model.layers import load_class
 
         write = load_class(form.writer)
     model = load(Path(run), average=average)
-    with stage(f"writing {out}"):
-        exported = write(model, Path(out), **given)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "exported" if out is None else Path(out)
+        with stage(f"writing {to if out is None else out}"):
+            exported = write(model, folder, **options)
+            target = str(folder) if hub is None else str(upload_model(folder, hub))
     found = {
-        "model": str(Path(out)),
+        "model": target,
         "class": exported.class_name,
         "has_tokenizer": exported.has_tokenizer,
         "certificate": exported.certificate,
     }
     lines = [*_described(found, "exported"), *exported.lines]
-    return Found(found, "\n".join([*lines, f"next: {exported.following}"]))
+    following = exported.following
+    if hub is not None:
+        following = following.replace(repr(str(folder)), repr(hub.name))
+    return Found(found, "\n".join([*lines, f"next: {following}"]))
 
 
 def _described(result: Mapping[str, Any], heading: str) -> list[str]:
@@ -578,4 +619,4 @@ def _described(result: Mapping[str, Any], heading: str) -> list[str]:
     return [f"{heading}: {result['model']}, {tokenizer}", describe(certificate)]
 
 
-_NOTED = ("weights", "ignored")
+_NOTED = ("source", "weights", "ignored")

@@ -41,7 +41,7 @@ _COPIES = 3
 """Models in memory at once: the given one, a copy of it, and transformers'."""
 # Far beyond rounding: a tensor in the wrong place.
 _REFUSED_SHARE = 1e-3
-_TEXTS = (
+TEXTS = (
     "The quick brown fox, jumps over 12 lazy dogs.",
     "Hello  World   three spaces",
     "  two before, two behind  ",
@@ -242,7 +242,7 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
     if isinstance(tokenizer, BilingualTokenizer) and tokenizer.source.moses != "none":
         return {}  # transformers reads what Moses' rules make of a text
     transformers: Any = import_module("transformers")
-    texts = list(_TEXTS)
+    texts = list(TEXTS)
     if tokenizer.reads_marks is None:
         # Names that a vocabulary trained here reads as text are special tokens to an encoder's
         # class.

@@ -1,13 +1,16 @@
-"""Exits: the formats that models are exported to, and the functions that write them.
+"""Exits: the formats that models are exported to, their writers, and models on the hub.
 
 It does not import PyTorch.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sublayer.errors import ConfigError
 from sublayer.interop.foreign_config import describe_classes
+from sublayer.values import show
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,47 @@ class Exported:
     """Further lines for the terminal."""
 
 
+_HUB_MODEL = re.compile(r"hub:([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?")
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model on the Hugging Face hub."""
+
+    name: str
+    revision: str | None = None
+    """Its branch, tag or commit; None: the newest commit."""
+
+    @classmethod
+    def parse(cls, text: str) -> "HubModel | None":
+        """Read ``hub:OWNER/NAME``, also with ``@REVISION``; None for a text without ``hub:``.
+
+        Raises ConfigError for any other text with it.
+        """
+        if not text.startswith("hub:"):
+            return None
+        if (found := _HUB_MODEL.fullmatch(text)) is None:
+            raise ConfigError(
+                f"{show(text)} is no model on the hub: give hub:OWNER/NAME or "
+                "hub:OWNER/NAME@REVISION"
+            )
+        return cls(*found.groups())
+
+    def __str__(self) -> str:
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"hub:{self.name}{revision}"
+
+
 EXITS: dict[str, Exit] = {
     "transformers": Exit(
         f"that of Hugging Face's transformers, which loads {describe_classes()}",
         "sublayer.interop.huggingface:export_transformers",
         options=("class_name",),
+    ),
+    "gguf": Exit(
+        "a file for llama.cpp, of a decoder",
+        "sublayer.interop.gguf:export_gguf",
+        options=("dtype",),
     ),
 }
 """Formats by name."""

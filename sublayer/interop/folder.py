@@ -10,10 +10,11 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from sublayer.errors import CheckpointError, DataError
+from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_file, describe_absence, open_file
+from sublayer.interop.exits import HubModel
 from sublayer.interop.foreign_config import format_value
 from sublayer.system.machine import check_memory
 
@@ -225,29 +226,56 @@ def is_hub_name(text: str) -> bool:
     return _HUB_NAME.fullmatch(text) is not None
 
 
-def fetch_model(name: str) -> Path:
-    """Fetch a model's files into the hub's cache, once; return their folder.
+def fetch_model(model: HubModel) -> Path:
+    """Fetch a model's files into the hub's cache, once; return their folder, named by its commit.
 
+    No code is fetched. Without a network, or with HF_HUB_OFFLINE=1, the cache alone is read.
     Progress goes to standard error. Raises CheckpointError where the hub has no such model or
     cannot be reached.
     """
     from huggingface_hub import errors, snapshot_download
 
-    by_hand = (
-        f"where there is a network, `hf download {name} --local-dir {name}` fetches it; then "
-        "import that folder"
-    )
-    problems = (OSError, ValueError, RuntimeError, errors.HfHubHTTPError)
+    name = model.name
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+        patterns = list(_HUB_FILES)
+        return Path(snapshot_download(name, revision=model.revision, allow_patterns=patterns))
     except errors.RepositoryNotFoundError:
         raise CheckpointError(
-            f"there is no folder {name}, and the Hugging Face hub has no public model of that "
-            "name: look for its name on huggingface.co/models"
+            f"the Hugging Face hub has no public model {name}: look for its name on "
+            "huggingface.co/models; of a private one, log in by `hf auth login`"
         ) from None
-    except problems as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+    except (OSError, ValueError, RuntimeError, errors.HfHubHTTPError) as error:
+        revision = f" --revision {model.revision}" if model.revision else ""
         raise CheckpointError(
-            f"there is no folder {name}, and it cannot be fetched from the Hugging Face hub "
-            f"({reason}): {by_hand}"
+            f"{model} cannot be fetched from the Hugging Face hub ({_reason(error)}): where there "
+            f"is a network, `hf download {name}{revision} --local-dir {name}` fetches it; then "
+            "import that folder"
         ) from error
+
+
+def upload_model(folder: Path, model: HubModel) -> HubModel:
+    """Upload a folder to the hub as one commit, and return the model of it.
+
+    A model that the hub lacks is created, as visible as its owner's models are by default; its
+    other files stay. Raises ConfigError where the hub refuses it or cannot be reached.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    added = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files]
+    try:
+        api = HfApi()
+        api.create_repo(model.name, exist_ok=True)
+        commit = api.create_commit(
+            model.name, added, commit_message="Export of sublayer", revision=model.revision
+        )
+    except Exception as error:  # of several libraries: HTTP, TLS, the hub's
+        raise ConfigError(
+            f"{model} cannot be written ({_reason(error)}): log in by `hf auth login` with a token "
+            "that may write, or export to a folder and upload it by `hf upload`"
+        ) from error
+    return HubModel(model.name, commit.oid)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -538,7 +538,9 @@ class ClassFields:
 
 NEVER = {
     "add_cross_attention": harmless(False),
-    "auto_map": harmless(None, {}),
+    "auto_map": Field(
+        None, absent("code of the folder's own, which is never run"), is_computed=False
+    ),
     "is_decoder": harmless(False),
     "per_layer_config": harmless(None, {}),
     "position_embedding_type": harmless("absolute", None),

@@ -24,7 +24,7 @@ from sublayer.interop.certificate import (
     describe_ids,
     save_imported,
 )
-from sublayer.interop.exits import Exported
+from sublayer.interop.exits import Exported, HubModel
 from sublayer.interop.family import (
     CLASSIFICATION,
     REGRESSION,
@@ -60,10 +60,12 @@ from sublayer.interop.weight_map import (
     unwrap,
     with_weights,
 )
+from sublayer.loading import check_outputs
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion, spec_files
 from sublayer.numbers import count, enumerate_names
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
+from sublayer.system.machine import check_device
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
@@ -150,7 +152,8 @@ Notes = dict[str, list[str | None]]
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     """Convert a HuggingFace folder to a new model folder and return its certificate.
 
-    A name that is not a folder is fetched as a model from the hub.
+    A name that is not a folder, or ``hub:OWNER/NAME@REVISION``, is fetched from the hub; the
+    certificate has the commit.
 
     The folder's tokenizer, if any, is imported too. Weights become float32, exactly so from float16
     and bfloat16; a model entirely in float64 stays float64. The certificate, also written to
@@ -161,20 +164,29 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     exists, or memory is too small. Nothing is written then.
     """
     check_paths(folder, out)
-    if not folder.is_dir():
+    hub = HubModel.parse(str(folder))
+    if hub is not None:
+        folder = fetch_model(hub)
+    elif not folder.is_dir():
         if folder.suffix == ".index" or folder.with_name(f"{folder.name}.index").exists():
             raise CheckpointError(f"{folder} is {BUNDLE}")
         if folder.exists() or not is_hub_name(str(folder)):
             raise CheckpointError(
                 f"{folder} is not a folder: name a folder with {CONFIG} and model.safetensors"
             )
-        folder = fetch_model(str(folder))
+        hub = HubModel(str(folder))
+        try:
+            folder = fetch_model(hub)
+        except CheckpointError as error:
+            raise CheckpointError(f"there is no folder {folder}, and {error}") from error
     model, family, settings, tensors, notes = _read(folder)
     spec = model.task
     task = None if spec is None else spec.tasks[0]
     oracle = family.oracle(model.model.config)
     certificate = certify(model.model, settings.computed, tensors, oracle, task)
     notes["tokenizer"] = [family.describe_unread(folder)]
+    if hub is not None:
+        notes["source"] = [str(HubModel(hub.name, folder.name))]
     certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
     return certificate
@@ -188,6 +200,21 @@ def read_huggingface(folder: Path) -> TextModel:
     return _read(folder)[0]
 
 
+def load_from_hub(
+    hub: HubModel, device: "str | torch.device" = "cpu", dtype: torch.dtype | None = None
+) -> tuple[TextModel, Path]:
+    """Load a model of the hub, as loading does those of folders; return its folder there, too.
+
+    Raises as ``import_huggingface`` does, and ConfigError for a device that is not there.
+    """
+    place = check_device(device)
+    folder = fetch_model(hub)
+    loaded = read_huggingface(folder)
+    loaded.model.to(device=place, dtype=dtype)
+    check_outputs(loaded.model, str(hub))
+    return loaded, folder
+
+
 def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
     """Read a model, its family, its config and the folder's tensors that hold weights."""
     content = Content(CONFIG, read_json(folder / CONFIG))
@@ -195,9 +222,10 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
     if not families:
         types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
+        code = "; the folder's own code is never run" if "auto_map" in content.fields else ""
         raise CheckpointError(
             f"{content.file} has model_type = {format_value(model_type)}; "
-            f"only {', '.join(types)} can be imported"
+            f"only {', '.join(types)} can be imported{code}"
         )
     prefixes = {family.prefix for family in families.values()}
     held, unwrapped = unwrap(read_tensors(folder), prefixes)

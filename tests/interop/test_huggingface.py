@@ -394,8 +394,8 @@ def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
     served = tiny("gpt2").save(tmp_path / "served")
     (served / "pytorch_model.bin").write_bytes(b"a pickle")
 
-    def download(name, *, allow_patterns):
-        assert name == "team/tiny"
+    def download(name, *, revision, allow_patterns):
+        assert (name, revision) == ("team/tiny", None)
         (tmp_path / "cache").mkdir()
         for path in chain(*map(served.glob, allow_patterns)):
             shutil.copy(path, tmp_path / "cache")
@@ -410,7 +410,7 @@ def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("problem, message", [
-    (errors.RepositoryNotFoundError("none", response=Mock()), "has no public model of that"),
+    (errors.RepositoryNotFoundError("none", response=Mock()), "has no public model team/none"),
     (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
 ], ids=str)  # fmt: skip
 def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, problem, message):

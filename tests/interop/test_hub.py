@@ -1,0 +1,187 @@
+"""Models on the hub, a stub of it on loopback: uploaded, loaded, imported, offline, refused."""
+
+import base64
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from sublayer.api.run import export, import_model, load
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.exits import HubModel
+from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import build
+from tests.interop.folders import change_json
+from tests.interop.tiny import config_of, tiny
+
+NAME = "team/tiny"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The endpoints of the hub that huggingface_hub calls; revisions are branches or commits."""
+
+    def do_GET(self):
+        kind, *rest = self.path.partition("?")[0].removeprefix("/api/models/").split("/")
+        commit = self.server.branches.get(rest[-1] if rest else "", rest[-1] if rest else "")
+        if self.path.startswith("/api/models/") and f"{kind}/{rest[0]}" != NAME:
+            return self.answer({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+        if self.path.startswith("/api/models/") and commit not in self.server.commits:
+            return self.answer({"error": "none"}, 404, {"X-Error-Code": "RevisionNotFound"})
+        if "/revision/" in self.path:
+            return self.answer({"id": NAME, "sha": commit})
+        if "/tree/" in self.path:
+            files = self.server.commits[commit].items()
+            return self.answer([
+                {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                for name, data in files
+            ])  # fmt: skip
+        if "/resolve/" in self.path:
+            commit, file = self.path.split("/resolve/")[1].split("/", 1)
+            data = self.server.commits[commit][file]
+            self.server.fetched.append(file)
+            tag = hashlib.sha1(data).hexdigest()
+            return self.answer(data, 200, {"ETag": f'"{tag}"', "X-Repo-Commit": commit})
+        return self.answer({"error": "none"}, 404)
+
+    do_HEAD = do_GET
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Authorization") == "Bearer reads-only":
+            return self.answer({"error": "forbidden"}, 403)
+        if self.path == "/api/repos/create":
+            self.server.created.append(json.loads(body))
+            return self.answer({"url": f"{constants.ENDPOINT}/{NAME}"})
+        if "/preupload/" in self.path:
+            named = [file["path"] for file in json.loads(body)["files"]]
+            found = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in named]
+            return self.answer({"files": found})
+        if "/commit/" in self.path:
+            values = [json.loads(line)["value"] for line in body.splitlines()][1:]
+            files = {each["path"]: base64.b64decode(each["content"]) for each in values}
+            commit = self.server.add(files, self.path.rsplit("/", 1)[1])
+            url = f"{constants.ENDPOINT}/{NAME}/commit/{commit}"
+            return self.answer({"commitUrl": url, "commitOid": commit})
+        return self.answer({})
+
+    def answer(self, content, status=200, headers=None):
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Serve a hub without models, which huggingface_hub takes for its own."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.commits, server.branches, server.fetched, server.created = {}, {}, [], []
+
+    def add(files, branch="main"):
+        commit = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
+        server.commits[commit] = {**server.commits.get(server.branches.get(branch), {}), **files}
+        server.branches[branch] = commit
+        return commit
+
+    server.add = add
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    for name, value in {
+        "ENDPOINT": endpoint, "HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+    }.items():  # fmt: skip
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_TOKEN", "reads-and-writes")
+    monkeypatch.chdir(tmp_path)
+    close_session()
+    yield server
+    server.shutdown()
+    server.server_close()
+    close_session()
+
+
+def served(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_export_to_the_hub_is_a_commit_that_loads_pinned_and_offline(hub, monkeypatch, capsys):
+    model = build(config_of("gpt2"), seed=0).eval()
+    save_model(Path("run"), model, {})
+    found = export("run", to=f"hub:{NAME}")
+    first = hub.branches["main"]
+    assert found["model"] == f"hub:{NAME}@{first}" and hub.created[0]["organization"] == "team"
+    assert sorted(hub.commits[first]) >= ["certificate.json", "config.json", "model.safetensors"]
+    assert f"from_pretrained({NAME!r})" in str(found)
+    with torch.no_grad():
+        model.embedding.weight.add_(1.0)
+    save_model(Path("other"), model, {})
+    export("other", to=f"hub:{NAME}@main")
+    assert hub.branches["main"] != first
+    pinned, newest = load(f"hub:{NAME}@{first}"), load(f"hub:{NAME}", dtype=torch.float64)
+    assert pinned.path.name == first and newest.path.name == hub.branches["main"]
+    torch.testing.assert_close(newest.embedding.weight, pinned.embedding.weight.double() + 1.0)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.fetched.clear()
+    torch.testing.assert_close(load(f"hub:{NAME}").state_dict()["embedding.weight"],
+                               newest.embedding.weight.float())  # fmt: skip
+    with pytest.raises(CheckpointError, match=f"hub:{NAME}@v2 cannot be fetched .*--revision v2"):
+        load(f"hub:{NAME}@v2")
+    with pytest.raises(ConfigError, match="cannot be written .*export to a folder"):
+        export("run", to=f"hub:{NAME}")
+    assert hub.fetched == [] and "reads-and-writes" not in "".join(capsys.readouterr())
+
+
+def test_an_import_keeps_the_commit_and_fetches_no_code(hub):
+    files = served(tiny("gpt2").save(Path("theirs")))
+    commit = hub.add({**files, "modeling_own.py": b"raise", "pytorch_model.bin": b"a pickle"}, "v1")
+    for place, source in {"pinned": f"hub:{NAME}@v1", "second": f"hub:{NAME}@{commit}"}.items():
+        found = import_model("huggingface", source, out=place)
+        assert found["certificate"]["source"] == f"hub:{NAME}@{commit}"
+        assert f"source: hub:{NAME}@{commit}" in str(found)
+    assert not {"modeling_own.py", "pytorch_model.bin"} & set(hub.fetched)
+    hub.add(files)
+    assert import_model("huggingface", NAME)["model"] == "runs/tiny"
+
+
+def test_code_of_others_is_not_run_and_named(hub):
+    folder = tiny("gpt2").save(Path("theirs"))
+    change_json(folder / "config.json", auto_map={"AutoModel": "modeling_own.Own"})
+    hub.add(served(folder))
+    with pytest.raises(CheckpointError, match="auto_map = .*the folder's own, which is never run"):
+        load(f"hub:{NAME}")
+    change_json(folder / "config.json", model_type="own")
+    hub.add(served(folder), "own")
+    with pytest.raises(CheckpointError, match="model_type = 'own'; .*own code is never run"):
+        load(f"hub:{NAME}@own")
+
+
+def test_what_the_hub_lacks_or_forbids_and_names_of_another_form_are_refused(hub, monkeypatch):
+    save_model(Path("run"), build(config_of("gpt2"), seed=0).eval(), {})
+    with pytest.raises(CheckpointError, match="the Hugging Face hub has no public model team/none"):
+        load("hub:team/none")
+    for text in ("hub:", "hub:a/b/c", "hub:../a", "hub:a@"):
+        with pytest.raises(ConfigError, match="is no model on the hub: give hub:OWNER/NAME"):
+            HubModel.parse(text)
+    with pytest.raises(ConfigError, match=f"DIR has no effect with .*hub:{NAME}"):
+        export("run", "out", to=f"hub:{NAME}")
+    with pytest.raises(ConfigError, match="DIR is missing"):
+        export("run")
+    with pytest.raises(ConfigError, match="average has no effect"):
+        load(f"hub:{NAME}", average=2)
+    monkeypatch.setenv("HF_TOKEN", "reads-only")
+    with pytest.raises(ConfigError, match=f"hub:{NAME} cannot be written .*log in by") as caught:
+        export("run", to=f"hub:{NAME}")
+    assert "reads-only" not in str(caught.value) and not hub.commits
