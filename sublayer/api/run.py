@@ -113,10 +113,14 @@ def load(
     if (hub := HubModel.parse(folder)) is not None:
         if average is not None:
             raise ConfigError(f"average has no effect with {folder}: leave it out")
-        from sublayer.interop.huggingface import load_from_hub
+        from sublayer.interop.folder import fetch_model
+        from sublayer.interop.huggingface import read_huggingface
+        from sublayer.system.machine import check_device
 
-        text_model, fetched = load_from_hub(hub, device=device, dtype=dtype)
-        return Pretrained(text_model.model, text_model.tokenizer, text_model.task, fetched)
+        place, fetched = check_device(device), fetch_model(hub)
+        found = read_huggingface(fetched)
+        model = found.model.to(device=place, dtype=dtype)
+        return Pretrained(model, found.tokenizer, found.task, fetched)
     text_model = load_model(folder, device=device, dtype=dtype, average=average)
     return Pretrained(text_model.model, text_model.tokenizer, text_model.task, Path(folder))
 

@@ -60,12 +60,10 @@ from sublayer.interop.weight_map import (
     unwrap,
     with_weights,
 )
-from sublayer.loading import check_outputs
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion, spec_files
 from sublayer.numbers import count, enumerate_names
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
-from sublayer.system.machine import check_device
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
@@ -198,21 +196,6 @@ def read_huggingface(folder: Path) -> TextModel:
     Without a certificate. Raises as ``import_huggingface`` does on reading.
     """
     return _read(folder)[0]
-
-
-def load_from_hub(
-    hub: HubModel, device: "str | torch.device" = "cpu", dtype: torch.dtype | None = None
-) -> tuple[TextModel, Path]:
-    """Load a model of the hub, as loading does those of folders; return its folder there, too.
-
-    Raises as ``import_huggingface`` does, and ConfigError for a device that is not there.
-    """
-    place = check_device(device)
-    folder = fetch_model(hub)
-    loaded = read_huggingface(folder)
-    loaded.model.to(device=place, dtype=dtype)
-    check_outputs(loaded.model, str(hub))
-    return loaded, folder
 
 
 def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
