@@ -367,7 +367,9 @@ def compare_with_llama(path: Path, text_model: TextModel) -> dict[str, Any]:
     model, tokenizer = text_model.model, text_model.tokenizer
     drawn = CertificateBatch.draw(model.config).tokens
     n_greedy, n_equal = min(_GREEDY, drawn.shape[1] - _PROMPT), 0
-    llama = library.Llama(str(path), n_ctx=drawn.shape[1], verbose=False)
+    # Keys and values in float32, as here.
+    kept = {"type_k": 0, "type_v": 0}
+    llama = library.Llama(str(path), n_ctx=drawn.shape[1], verbose=False, **kept)
     for prompt in drawn[:, :_PROMPT].tolist():
         llama.reset()
         tokens = list(prompt)
