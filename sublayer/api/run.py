@@ -100,8 +100,8 @@ def load(
     instead gives the mean of that number of a run's newest checkpoints (Vaswani et al. 2017, sec.
     6.1). ``dtype`` converts the weights; None: float32, unless all were saved as float64.
     ``.tokenizer`` is None if the folder has none; ``predict`` answers rows if the model was
-    fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of texts. ``plugins`` name the files
-    or packages with the model's rows of your own.
+    fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of texts. ``plugins`` name the
+    files or packages with the model's rows of your own.
 
     Raises CheckpointError if there is no such model, or it is damaged, or of another format;
     ConfigError for a missing device, or too few checkpoints.
@@ -576,7 +576,9 @@ def export(
         known = enumerate_names([*EXITS, *ALIASES, "hub:OWNER/NAME"], "or")
         raise ConfigError(f"--to {show(to)} is not accepted: give {known}")
     if (out is None) != (hub is not None):
-        given = "is missing: name the new folder" if out is None else f"has no effect with --to {to}"
+        given = (
+            "is missing: name the new folder" if out is None else f"has no effect with --to {to}"
+        )
         raise ConfigError(f"DIR {given}")
     if out is not None and not isinstance(run, TextModel):
         check_paths(Path(run), Path(out))

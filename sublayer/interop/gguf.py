@@ -157,7 +157,7 @@ def _architecture_of(text_model: TextModel) -> Architecture:
     if architecture is None or family.answers != "tokens":
         known = enumerate_names(list(dict.fromkeys(row.name for row in ARCHITECTURES.values())))
         raise ConfigError(
-            f"--to gguf has no architecture for {family.title}'s class: it takes decoders of {known}"
+            f"--to gguf has no architecture for {family.title}'s class: it takes those of {known}"
         )
     if refused := refused_fields(config, {**family.table, **architecture.table}):
         raise ConfigError(
@@ -350,7 +350,7 @@ def _write(
         change, most = (float(np.abs(each).max()) for each in (read - array, array))
         if not change <= share * max(most, 1e-4):
             raise CheckpointError(
-                f"{tensor.name}, with weights up to {most:.3g}, does not fit the file's type, which "
+                f"{tensor.name}, with weights up to {most:.3g}, does not fit its type, which "
                 f"changes one by {change:.3g}: give --dtype bfloat16 or float32"
             )
         changes.append(change)
@@ -442,7 +442,9 @@ def export_gguf(text_model: TextModel, out: Path, dtype: str = "float32") -> Exp
         raise ConfigError(
             f"cannot write {out}: {error.strerror or error}; name another folder"
         ) from None
-    lines = [f"{count(len(tensors), 'tensor')} in {dtype}, read back with changes up to {change:.1e}"]
+    lines = [
+        f"{count(len(tensors), 'tensor')} in {dtype}, read back with changes up to {change:.1e}"
+    ]
     if run["checked"]:
         of_lines = f" and ids of {run['lines']} lines" if tokenizer is not None else ""
         lines.append(f"{run['against']}: {run['greedy_tokens']} greedy tokens{of_lines} are equal")
@@ -452,4 +454,3 @@ def export_gguf(text_model: TextModel, out: Path, dtype: str = "float32") -> Exp
         lines.append("the tokenizer has no end of a text: llama.cpp takes the token 11 as it")
     title, following = f"llama.cpp's {architecture.name}", f"llama-cli -m {out / NAME}"
     return Exported(title, certificate, tokenizer is not None, following, lines)
-

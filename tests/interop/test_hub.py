@@ -30,17 +30,17 @@ class Hub(BaseHTTPRequestHandler):
         kind, *rest = self.path.partition("?")[0].removeprefix("/api/models/").split("/")
         commit = self.server.branches.get(rest[-1] if rest else "", rest[-1] if rest else "")
         if self.path.startswith("/api/models/") and f"{kind}/{rest[0]}" != NAME:
-            return self.answer({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+            return self.answer(
+                {"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"}
+            )
         if self.path.startswith("/api/models/") and commit not in self.server.commits:
             return self.answer({"error": "none"}, 404, {"X-Error-Code": "RevisionNotFound"})
         if "/revision/" in self.path:
             return self.answer({"id": NAME, "sha": commit})
         if "/tree/" in self.path:
             files = self.server.commits[commit].items()
-            return self.answer([
-                {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-                for name, data in files
-            ])  # fmt: skip
+            rows = [{"type": "file", "path": name, "size": len(data)} for name, data in files]
+            return self.answer([{**row, "oid": row["path"]} for row in rows])
         if "/resolve/" in self.path:
             commit, file = self.path.split("/resolve/")[1].split("/", 1)
             data = self.server.commits[commit][file]
@@ -60,7 +60,9 @@ class Hub(BaseHTTPRequestHandler):
             return self.answer({"url": f"{constants.ENDPOINT}/{NAME}"})
         if "/preupload/" in self.path:
             named = [file["path"] for file in json.loads(body)["files"]]
-            found = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in named]
+            found = [
+                {"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in named
+            ]
             return self.answer({"files": found})
         if "/commit/" in self.path:
             values = [json.loads(line)["value"] for line in body.splitlines()][1:]
