@@ -67,8 +67,8 @@ def _biased(*, by: bool) -> Table:
     return {"bias": Rule(lambda config: all(has_bias(config, name) is by for name in maps))}
 
 
-def _set(*names: str) -> Table:
-    return {name: Rule(lambda config, name=name: getattr(config, name) != "none") for name in names}
+def _set(name: str) -> Table:
+    return {name: Rule(lambda config: getattr(config, name) != "none")}
 
 
 def _gemma(pattern: str, most_layers: int) -> Table:
@@ -117,7 +117,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2": Architecture("qwen2", _LLAMA),
     "qwen3": Architecture("qwen3", _PLAIN),
     "gemma2": Architecture(
-        "gemma2", {**_gemma("LG", 46), **_set("score_cap", "logit_cap"), **_TIED},
+        "gemma2", {**_gemma("LG", 46), **_set("score_cap"), **_set("logit_cap"), **_TIED},
         {**_WINDOW, "attn_logit_softcapping": "attn_logit_softcapping",
          "final_logit_softcapping": "final_logit_softcapping"}, added_gain=1.0,
     ),
@@ -198,10 +198,12 @@ def _converted(
         tensor = tensor + architecture.added_gain
     if architecture.turns_neighbours and (found := re.search(r"\.([qk])_proj\.", name)):
         n_heads = config.n_heads if found[1] == "q" else key_heads(config)
-        tensor = tensor.unflatten(0, (n_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+        by_pair = tensor.reshape(n_heads, 2, -1, *tensor.shape[1:])
+        tensor = by_pair.transpose(1, 2).reshape(tensor.shape)
     elif ".query_key_value." in name:
         # GPT-NeoX has the queries, keys and values of a head together.
-        tensor = tensor.unflatten(0, (config.n_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        by_head = tensor.reshape(config.n_heads, 3, -1, *tensor.shape[1:])
+        tensor = by_head.transpose(0, 1).reshape(tensor.shape)
     elif re.search(r"\.c_(attn|proj|fc)\.weight$", name):
         tensor = tensor.T
     return tensor.contiguous().numpy()
@@ -338,7 +340,8 @@ def _write(
         getattr(writer, f"add_{adders[type(value)]}")(key, value)
     for key, (array, stored) in tensors.items():
         dtype = gguf.GGMLQuantizationType[stored]
-        writer.add_tensor(key, gguf.quants.quantize(array, dtype), raw_dtype=dtype)
+        with np.errstate(over="ignore"):
+            writer.add_tensor(key, gguf.quants.quantize(array, dtype), raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
