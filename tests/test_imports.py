@@ -23,7 +23,6 @@ CALLED_BY_OTHERS = {
     **dict.fromkeys(("source_vars", "get_completion_args", "format_completion"), "typer"),
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "Norm": "plugins", "ticks": "the template of the forest plot",
-    "read_huggingface": "who reads a foreign folder without keeping a copy of it",
     "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
 }  # fmt: skip
 """Names that nothing here refers to, and who does."""
