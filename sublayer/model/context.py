@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -173,10 +173,12 @@ class Layout:
         """
         keys = self.keys
         reach = form.reach(is_causal=keys.is_causal)
-        if reach is None or self.n_keys <= reach + 1:
+        # An exported graph is one for all lengths, and its cache keeps all keys.
+        is_fixed = not torch.compiler.is_exporting()
+        if reach is None or (is_fixed and self.n_keys <= reach + 1):
             return self
         n_queries = self.positions.shape[-1]
-        n_keys = n_queries + min(self.n_keys - n_queries, reach)
+        n_keys = n_queries + min(self.n_keys - n_queries, reach) if is_fixed else self.n_keys
         keys = replace(keys, reach=reach)
         if keys.mask is not None:
             device = keys.mask.device
@@ -218,7 +220,7 @@ class Layout:
             past_mask = is_real.new_ones(tokens.shape[0], past)
         begins = _document_starts(tokens, document_ids)
         n_past = past_mask.sum(1, keepdim=True)  # [B, 1]
-        offsets = _positions(is_real, begins)
+        offsets = _positions(is_real, begins if has_documents else None)
         positions = n_past + offsets
         is_key = torch.cat([past_mask, is_real], dim=1)  # [B, S]
         query_indices = torch.arange(past, n_keys, device=device)[:, None]
@@ -254,7 +256,7 @@ class Layout:
             return cls(positions, Keys(False, None), n_tokens)
         is_real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         begins = _document_starts(tokens, document_ids)
-        positions = _positions(is_real, begins)
+        positions = _positions(is_real, None if document_ids is None else begins)
         if document_ids is None:
             allowed = _seen(is_real)
         else:
@@ -323,9 +325,13 @@ def _same_document(starts: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
     return document[:, :, None] == document[:, None, :]
 
 
-def _positions(is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Count the real tokens before each token in its document."""
+def _positions(
+    is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"] | None
+) -> Int[Tensor, "B T"]:
+    """Count the real tokens before each token in its document, or in its row."""
     before = is_real.cumsum(1) - is_real.long()  # in its row
+    if starts is None:
+        return before
     # Counts never decrease, so that the running maximum is that at the last document's start.
     before_document = torch.where(starts, before, 0).cummax(1).values
     return before - before_document
@@ -339,6 +345,14 @@ def _turn_halves(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
 def _turn_neighbours(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
     width = sin.shape[-1]
     return _rotate(x, cos, sin, sign, slice(0, width, 2), slice(1, width, 2))
+
+
+def _turn_at_once(order: Tensor, x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
+    """Rotate by one expression, for exported graphs; ``order`` swaps the features of pairs."""
+    width = sin.shape[-1]
+    others = x.index_select(-1, order)
+    rotated = torch.addcmul(x[..., :width] * cos[..., :width], others, sin, value=sign)
+    return rotated if width == x.shape[-1] else torch.cat([rotated, x[..., width:]], -1)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: int, first: slice, second: slice) -> Tensor:
@@ -424,12 +438,18 @@ def rotation(
     cos = angles.cos().to(dtype)
     sin = angles.sin().to(dtype)
     pairs = (sin, -sin) if layout.endswith("clockwise") else (-sin, sin)
-    if layout.startswith("halves"):
-        turn, both_cos = _turn_halves, torch.cat([cos, cos], dim=-1)  # [*B, T, R]
+    in_halves = layout.startswith("halves")
+    turn: Turn = _turn_halves if in_halves else _turn_neighbours
+    if in_halves:
+        both_cos = torch.cat([cos, cos], dim=-1)  # [*B, T, R]
         both_sin = torch.cat(pairs, dim=-1)
     else:
-        turn, both_cos = _turn_neighbours, cos.repeat_interleave(2, dim=-1)
+        both_cos = cos.repeat_interleave(2, dim=-1)
         both_sin = torch.stack(pairs, dim=-1).flatten(-2)
+    if torch.compiler.is_exporting():
+        order = torch.arange(width, device=positions.device)
+        order = order.view(2, -1).flip(0) if in_halves else order.view(-1, 2).flip(1)
+        turn = partial(_turn_at_once, order.flatten())
     if width < d_head:
         both_cos = F.pad(both_cos, (0, d_head - width), value=1.0)  # [*B, T, K]
     return Rotation(both_cos, both_sin, turn=turn)

@@ -1,7 +1,7 @@
 """Position schemes: their common interface, and a class for each scheme."""
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -104,7 +104,7 @@ class Positions(nn.Module):
         Real tokens count, and all padding at the right counts as one. Schemes without a maximum
         take any length.
         """
-        if not POSITIONS[self.name].has_end:
+        if not POSITIONS[self.name].has_end or torch.compiler.is_exporting():
             return
         # Positions are read back from the device only if padding hides the length.
         if layout.n_keys <= self.max_len:
@@ -298,7 +298,8 @@ class RelativePositions(Positions):
         over diagonals before it reaches the table.
         """
         assert self.table is not None, "a stack with self-attention must have a table"
-        if queries.dim() > 1 or keys.dim() > 1:
+        # An exported graph has no windows of a length that is a symbol.
+        if queries.dim() > 1 or keys.dim() > 1 or torch.compiler.is_exporting():
             offsets = distances(queries, keys)  # [N, T, S]
             by_pair = self.table.vectors(self.buckets(offsets))  # [N, T, S, H]
             return by_pair.to(dtype).permute(0, 3, 1, 2).contiguous()  # [N, H, T, S]
@@ -327,6 +328,11 @@ class RelativePositions(Positions):
         return bucket.add_(offsets > 0, alpha=self.n_of_side)
 
     def _bucket_of_side(self, distance: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():
+            # A table, since ONNX has no search.
+            last = self.starts[-1]
+            table = [bisect_right(self.starts, each) - 1 for each in range(last + 1)]
+            return torch.tensor(table, device=distance.device)[distance.clamp_max(last)]
         # Not a buffer, which would be missing when weights are loaded into a meta model.
         starts = constants(self.starts[1:], torch.int64, distance)
         # int32, since the index is saved for the gradient.

@@ -405,7 +405,7 @@ class Transformer(Body):
             return final[:, -1]
         indices = torch.arange(mask.shape[1], device=mask.device)
         last = (indices * mask).amax(1)  # [B]
-        rows = torch.arange(len(last), device=mask.device)
+        rows = torch.arange(last.shape[0], device=mask.device)
         return final[rows, last]
 
     def pool(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
