@@ -537,7 +537,7 @@ def export(
     ] = None,
     *,
     to: Annotated[
-        Literal["transformers", "huggingface", "gguf"] | str,
+        Literal["transformers", "huggingface", "gguf", "onnx", "safetensors"] | str,
         Option(
             f"The format: {'; '.join(f'{name}, {row.title}' for name, row in EXITS.items())}. "
             "huggingface is another name of transformers; hub:OWNER/NAME uploads that format to "

@@ -13,17 +13,22 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.settings import read_token_files
-from sublayer.errors import CheckpointError, DataError
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.storage import check_paths, new_folder
+from sublayer.interop.exits import Exported
 from sublayer.interop.family import Oracle
+from sublayer.interop.folder import WEIGHTS, write_json
 from sublayer.model.context import Layout
-from sublayer.model.model_folder import save_model, spec_files
-from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer
+from sublayer.model.model_folder import describe_model, save_model, spec_files
+from sublayer.model.parameters import parameter_roles
+from sublayer.model.transformer import Body, Encoder, EncoderDecoder, Transformer
 from sublayer.objective.supervised.heads import unscaled
 from sublayer.system.machine import format_bytes, total_memory
 from sublayer.tasks.task import Task
@@ -297,6 +302,53 @@ def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any])
     save_model(out, text_model.model, files)
 
 
+def export_safetensors(text_model: TextModel, out: Path) -> Exported:
+    """Write a model's weights by our names, its settings, its tokenizer and its task.
+
+    ``weights.json`` has the shape and the role of every tensor, and the prefixes of the sub-layers
+    of each block in the order of execution. Raises ConfigError where ``out`` exists or cannot be
+    written, CheckpointError where the file has other numbers.
+    """
+    check_paths(out, out)
+    model = text_model.model
+    weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+    roles = parameter_roles(model)
+    tensors = {name: {"shape": [*x.shape], "role": roles[name]} for name, x in weights.items()}
+    order = {}
+    for name, body in model.named_modules():
+        if isinstance(body, Body):
+            stack = f"{name}.{body.shape.name}".lstrip(".")
+            order[stack] = [
+                [f"{stack}.sublayers.{index}.{slot}" for index, slot in enumerate(slots)]
+                for slots in body.stack.slots
+            ]
+    files = spec_files(text_model.task)
+    if text_model.tokenizer is not None:
+        files["tokenizer.json"] = text_model.tokenizer.serialize()
+    try:
+        with new_folder(out) as partial:
+            save_file(weights, partial / WEIGHTS)
+            write_json(partial / "weights.json", {"tensors": tensors, "order": order})
+            describe_model(partial, model.config, files)
+            stored = load_file(partial / WEIGHTS)
+            if not all(torch.equal(stored[name], value) for name, value in weights.items()):
+                raise CheckpointError(f"{out} has other numbers than the model: it was not written")
+            certificate = {
+                "checked": True,
+                "compared": "weights",
+                "against": "the file",
+                "largest_difference": {_name(model.embedding.weight.dtype): 0.0},
+                "largest_logit": max(float(value.abs().max()) for value in weights.values()),
+            }
+            write_json(partial / CERTIFICATE, certificate)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {out}: {error.strerror or error}; name another folder"
+        ) from None
+    following = f"safetensors.torch.load_file({str(out / WEIGHTS)!r})"
+    return Exported("safetensors", certificate, text_model.tokenizer is not None, following)
+
+
 def describe_ids(certificate: Mapping[str, Any]) -> str | None:
     """Format a certificate's line on a tokenizer's ids; None where it has none."""
     compared = certificate.get("tokenizer_ids")
@@ -316,7 +368,8 @@ def describe_ids(certificate: Mapping[str, Any]) -> str | None:
 def describe(certificate: Mapping[str, Any]) -> str:
     """Format a certificate as one line: the agreement, or the reason why it certifies nothing."""
     if not certificate["checked"]:
-        return f"not checked against transformers: {certificate['reason']}"
+        against = certificate.get("against", "transformers")
+        return f"not checked against {against}: {certificate['reason']}"
     largest = certificate["largest_difference"].items()
     differences = [f"{value:.1e} in {name}" for name, value in largest]
     compared = certificate.get("compared", LOGITS)

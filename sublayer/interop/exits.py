@@ -84,6 +84,14 @@ EXITS: dict[str, Exit] = {
         "sublayer.interop.gguf:export_gguf",
         options=("dtype",),
     ),
+    "onnx": Exit(
+        "ONNX files of any model, of which those of decoders have a cache",
+        "sublayer.interop.onnx:export_onnx",
+    ),
+    "safetensors": Exit(
+        "plain weights, with the model's settings as JSON",
+        "sublayer.interop.certificate:export_safetensors",
+    ),
 }
 """Formats by name."""
 ALIASES = {"huggingface": "transformers"}

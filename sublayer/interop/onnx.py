@@ -1,0 +1,476 @@
+"""ONNX files of a model: traced with dynamic shapes, with a cache, compared by ONNX Runtime."""
+
+import copy
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import key_heads, stacks
+from sublayer.errors import CheckpointError, ConfigError, check_rules, extra_module
+from sublayer.files.storage import check_paths, new_folder
+from sublayer.interop.certificate import CERTIFICATE, CertificateBatch
+from sublayer.interop.exits import Exported
+from sublayer.interop.folder import write_json
+from sublayer.model.blocks import CrossAttention, LstmLayer
+from sublayer.model.cache import Cache, KeyValues, MemoryKeyValues
+from sublayer.model.context import Layout, Memory
+from sublayer.model.model_folder import describe_model, spec_files
+from sublayer.model.transformer import Encoder, EncoderDecoder, Lstm, Transformer
+from sublayer.text_model import TextModel
+
+_EXTRA, _WHAT = "onnx", "ONNX files"
+WHOLE, ENCODER, DECODER = "model.onnx", "encoder_model.onnx", "decoder_model.onnx"
+TOKENS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+SOURCE_MASK = "encoder_attention_mask"
+STATES, LOGITS = "last_hidden_state", "logits"
+_PAST, _PRESENT = "past_key_values", "present"
+_OUTPUTS = {
+    "vocabulary": [LOGITS],
+    "pooler": ["pooler_output"],
+    "sentence": ["sentence_logits"],
+    "label": ["label_logits"],
+    "span": ["start_logits", "end_logits"],
+}
+"""Names of each head's outputs."""
+_OF_POSITIONS = (STATES, LOGITS, "start_logits", "end_logits")
+_REFUSED_SHARE = 1e-3
+"""Share of the largest output, or of 1, by which those of ONNX Runtime may differ."""
+_BATCH, _LENGTH, _SOURCE, _TOTAL = "batch", "length", "source_length", "total_length"
+_CACHED = "past_length"
+_EXAMPLE = {_BATCH: 3, _LENGTH: 5, _SOURCE: 7, _CACHED: 4, _TOTAL: 9}
+"""Sizes of the dynamic axes, all different, when a file is traced."""
+
+
+class _Growing(KeyValues):
+    """Keys and values of a traced self-attention: the past's, then those of all tokens."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.pair = self._keys, self._values = keys, values
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = self.pair
+        self.pair = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        return self.pair
+
+
+class _Constant(MemoryKeyValues):
+    """Keys and values of a source, which another file has computed."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        super().__init__(keys.dtype)
+        self._pair = keys, values
+
+
+_Place = tuple[int, int]
+
+
+class _TracedCache(Cache):
+    """Cache of a traced pass, by block and entry of the executed attentions."""
+
+    def __init__(self, states: Mapping[_Place, _Growing | _Constant]) -> None:
+        self._key_values = {**states}
+
+
+def _places(config: ResolvedModel, attends_to: str) -> list[_Place]:
+    stack = stacks(config)[-1]
+    return [
+        (layer, index)
+        for layer in range(stack.n_layers)
+        for index, entry in enumerate(stack.block)
+        if entry.kind.attends_to == attends_to
+    ]
+
+
+def _answers(model: Transformer, final: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+    """Return final states, and the outputs of every head, by their names in a file."""
+    answers = {STATES: final}
+    for head, output in model.outputs(final, mask).items():
+        if head == "vocabulary":
+            # Those of positions, if any, follow.
+            output = output[..., : model.config.vocab_size]
+        parts = output.unbind(-1) if head == "span" else (output,)
+        answers |= dict(zip(_OUTPUTS[head], parts, strict=True))
+    return answers
+
+
+def _of_texts(
+    model: Transformer, tokens: Tensor, mask: Tensor, segments: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Return the answers to whole texts, of which ``mask`` is True at real tokens."""
+    lay_out = Layout.bidirectional if isinstance(model, Encoder) else Layout.causal
+    final = model.hidden(tokens, lay_out(tokens, mask), segments=segments).final
+    return _answers(model, final, mask)
+
+
+def _read_texts(
+    model: Transformer, tokens: Tensor, mask: Tensor, *segments: Tensor
+) -> Iterable[Tensor]:
+    if not isinstance(model, Lstm):
+        return _of_texts(model, tokens, mask > 0, *segments).values()
+    states = [torch.zeros(tokens.shape[0], model.config.d_model)] * 2 * model.config.n_layers
+    final, _ = _lstm_states(model, tokens, states)
+    return _answers(model, final, mask > 0).values()
+
+
+def _read_source(model: Transformer, tokens: Tensor, mask: Tensor) -> Iterable[Tensor]:
+    """Return the states of a source, and its keys and values of every cross-attention."""
+    assert isinstance(model, EncoderDecoder), "other models read no source"
+    states = model.encode(tokens, mask > 0).states
+    outputs = [states]
+    for layer, index in _places(model.config, "memory"):
+        function = model.stack.block(layer)[index].function
+        assert isinstance(function, CrossAttention), "it reads the memory"
+        outputs += function.key_value(states)
+    return outputs
+
+
+def _step(model: Transformer, tokens: Tensor, mask: Tensor, *cached: Tensor) -> Iterable[Tensor]:
+    """Return the answers to tokens behind a cache, of length 0 at first, and the next cache.
+
+    ``mask`` is that of the source, or of the past and the tokens.
+    """
+    pairs = zip(cached[::2], cached[1::2], strict=True)
+    grown = {place: _Growing(*next(pairs)) for place in _places(model.config, "itself")}
+    constant = {place: _Constant(*next(pairs)) for place in _places(model.config, "memory")}
+    n_past = cached[0].shape[2] if grown else mask.shape[1] - tokens.shape[1]
+    memory = None
+    if isinstance(model, EncoderDecoder):
+        memory = Memory(torch.zeros(1, 1, 1), Layout.reading(mask, mask > 0))
+        layout = Layout.causal(tokens, past=n_past)
+    else:
+        past, new = mask[:, :n_past] > 0, mask[:, n_past:] > 0
+        layout = Layout.causal(tokens, new, past=n_past, past_mask=past)
+    cache = _TracedCache({**grown, **constant})
+    final = model.hidden(tokens, layout, memory=memory, cache=cache).final
+    return chain(_answers(model, final).values(), *(each.pair for each in grown.values()))
+
+
+def _lstm_step(model: Transformer, tokens: Tensor, *states: Tensor) -> Iterable[Tensor]:
+    final, after = _lstm_states(model, tokens, states)
+    return chain(_answers(model, final).values(), after)
+
+
+def _lstm_states(
+    model: Transformer, tokens: Tensor, states: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """Run an LSTM by ONNX's operator, from output and cell of each layer; return both after it."""
+    n_rows, n_tokens = tokens.shape
+    width = model.config.d_model
+    x = model.enter(model.embedding, tokens, torch.arange(n_tokens))
+    after: list[Tensor] = []
+    for layer in range(model.config.n_layers):
+        (sublayer,) = model.stack.block(layer)
+        assert isinstance(sublayer, LstmLayer), "an LSTM has no other layers"
+        maps = {}
+        for name, value in sublayer.function.named_parameters():
+            # From the order i, f, g, o of PyTorch to i, o, f, g.
+            maps[name] = torch.cat([value[:width], value[3 * width :], value[width : 3 * width]])
+        biases = [maps[name] for name in ("bias_ih_l0", "bias_hh_l0") if name in maps]
+        y, output, cell = torch.onnx.ops.symbolic_multi_out(
+            "LSTM",
+            [
+                *(x.transpose(0, 1), maps["weight_ih_l0"][None], maps["weight_hh_l0"][None]),
+                *(torch.cat(biases)[None] if biases else None, None),
+                *(state[None] for state in states[2 * layer : 2 * layer + 2]),
+            ],
+            {"hidden_size": width},
+            dtypes=[x.dtype] * 3,
+            shapes=[[n_tokens, 1, n_rows, width], *[[1, n_rows, width]] * 2],
+        )
+        x = y[:, 0].transpose(0, 1)
+        after += [output[0], cell[0]]
+    final: Tensor = model.final_norm(x)
+    return final, after
+
+
+class _File(nn.Module):
+    """A file: a function of a model and of flat tensors, in the order of inputs and outputs."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        name: str,
+        function: Callable[..., Iterable[Tensor]],
+        inputs: Mapping[str, Sequence[int | str]],
+        outputs: Sequence[str],
+    ) -> None:
+        super().__init__()
+        self.model, self.name, self.function = model, name, function
+        self.inputs, self.outputs = inputs, outputs
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        sizes: dict[str, int] = {}
+        for tensor, axes in zip(tensors, self.inputs.values(), strict=True):
+            for size, axis in zip(tensor.shape, axes, strict=True):
+                if isinstance(axis, str):
+                    # Each is a symbol of its own in a trace.
+                    torch._check(size == sizes.setdefault(axis, size))
+        if sizes.keys() >= {_CACHED, _TOTAL}:
+            torch._check(sizes[_TOTAL] == sizes[_CACHED] + sizes[_LENGTH])
+        return (*self.function(self.model, *tensors),)
+
+
+_Axes = dict[str, tuple[int | str, ...]]
+"""Axes of inputs, those of varying size by name."""
+
+
+def _past(names: Iterable[str], *axes: int | str) -> _Axes:
+    return {f"{_PAST}.{name}": (_BATCH, *axes) for name in names}
+
+
+def _present(names: Iterable[str]) -> list[str]:
+    return [f"{_PRESENT}.{name}" for name in names]
+
+
+def _numbered(n: int, *parts: str) -> list[str]:
+    return [f"{number}.{part}" for number in range(n) for part in parts]
+
+
+def _files(model: Transformer) -> list[_File]:
+    config = model.config
+    answers = [STATES, *chain(*(_OUTPUTS[name] for name in model.heads))]
+    tokens: _Axes = {TOKENS: (_BATCH, _LENGTH)}
+    text: _Axes = {**tokens, MASK: (_BATCH, _LENGTH)}
+    if isinstance(model, Encoder) or [*model.heads] != ["vocabulary"]:
+        if model.segment_table is not None:
+            text[SEGMENTS] = (_BATCH, _LENGTH)
+        return [_File(model, WHOLE, _read_texts, text, answers)]
+    if isinstance(model, Lstm):
+        names = _numbered(config.n_layers, "output", "cell")
+        past = _past(names, config.d_model)
+        return [_File(model, WHOLE, _lstm_step, tokens | past, answers + _present(names))]
+    is_fed, heads, width = isinstance(model, EncoderDecoder), key_heads(config), config.d_head
+    n_own, n_fed = (len(_places(config, which)) for which in ("itself", "memory"))
+    names = _numbered(n_own, *(f"{'decoder.' * is_fed}{part}" for part in ("key", "value")))
+    past, outputs = _past(names, heads, _CACHED, width), answers + _present(names)
+    if not is_fed:
+        tokens[MASK] = (_BATCH, _TOTAL)
+        return [_File(model, WHOLE, _step, tokens | past, outputs)]
+    names = _numbered(n_fed, "encoder.key", "encoder.value")
+    source = _File(model, ENCODER, _read_source, text, [STATES, *_present(names)])
+    tokens[SOURCE_MASK] = (_BATCH, _SOURCE)
+    past |= _past(names, heads, _SOURCE, width)
+    return [source, _File(model, DECODER, _step, tokens | past, outputs)]
+
+
+def _trace(file: _File, path: Path) -> None:
+    """Trace a file's function and write it, above 2 GB with the weights beside it."""
+    script = extra_module("onnxscript", _WHAT, _EXTRA)
+    op = script.opset18
+
+    def cosine(x: Any) -> Any:
+        if x.dtype != script.ir.DataType.DOUBLE:
+            return op.Cos(x)
+        # In float64 ONNX Runtime has sines alone.
+        return op.Sin(op.Add(x, op.Constant(value=script.ir.tensor(math.pi / 2, dtype=x.dtype))))
+
+    examples, varying = [], []
+    for name, axes in file.inputs.items():
+        shape = [_EXAMPLE[axis] if isinstance(axis, str) else axis for axis in axes]
+        dtype = torch.float32 if name.startswith(_PAST) else torch.long
+        examples.append(torch.ones(shape, dtype=dtype))
+        varying.append({place: axis for place, axis in enumerate(axes) if isinstance(axis, str)})
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    with torch.no_grad(), warnings.catch_warnings():
+        # Of modules that the exporter lacks, and of axes that share a name.
+        warnings.simplefilter("ignore")
+        log.setLevel(logging.ERROR)
+        try:
+            program = torch.onnx.export(
+                file,
+                (*examples,),
+                input_names=[*file.inputs],
+                output_names=file.outputs,
+                dynamic_shapes=((*varying,),),
+                custom_translation_table={torch.ops.aten.cos.default: cosine},
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().partition("\n")[0]
+            raise ConfigError(f"the model cannot be traced for ONNX: {reason:.200}") from error
+        finally:
+            log.setLevel(level)
+    assert program is not None, "torch.export makes a program"
+    for node in program.model.graph:
+        node.metadata_props.clear()  # paths and lines of the traced code
+    program.save(path)
+
+
+class OnnxFile:
+    """A file opened by ONNX Runtime on the CPU."""
+
+    def __init__(self, path: Path) -> None:
+        runtime = extra_module("onnxruntime", _WHAT, _EXTRA)
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.shapes: dict[str, list[int | str]] = {x.name: x.shape for x in session.get_inputs()}
+        """Shape of each input, a dynamic axis by name."""
+        self._outputs = [x.name for x in session.get_outputs()]
+        self._session = session
+
+    def run(self, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Compute all outputs by name, from the file's inputs among those given."""
+        arrays = {name: feeds[name].contiguous().numpy() for name in self.shapes}
+        outputs = self._session.run(self._outputs, arrays)
+        return dict(zip(self._outputs, map(torch.from_numpy, outputs), strict=True))
+
+
+class OnnxReader:
+    """Reads the tokens of a decoder's rows in turn, and keeps its cache.
+
+    ``constant`` are inputs of every call, such as the keys and values of a source.
+    """
+
+    def __init__(self, file: OnnxFile, n_rows: int, constant: Mapping[str, Tensor]) -> None:
+        self._file, self._constant = file, constant
+        self._length = 0
+        self._past = {
+            name: torch.zeros([n_rows, *(n if isinstance(n, int) else 0 for n in shape[1:])])
+            for name, shape in file.shapes.items()
+            if name.startswith(_PAST) and name not in constant
+        }
+
+    def read(self, tokens: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Append tokens, and return the outputs; ``mask`` is True at real tokens of all read."""
+        self._length += tokens.shape[1]
+        if mask is None:
+            mask = torch.ones(tokens.shape[0], self._length, dtype=torch.bool)
+        feeds = {TOKENS: tokens, MASK: mask.long(), **self._constant, **self._past}
+        outputs = self._file.run(feeds)
+        self._past = {name: outputs[name.replace(_PAST, _PRESENT)] for name in self._past}
+        return outputs
+
+
+def read_source(file: OnnxFile, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Encode sources, and return the constant inputs of their decoder."""
+    outputs = file.run({TOKENS: tokens, MASK: mask.long()})
+    named = {name.replace(_PRESENT, _PAST): value for name, value in outputs.items()}
+    return {SOURCE_MASK: mask.long(), **named}
+
+
+@torch.no_grad()
+def certify(model: Transformer, folder: Path) -> dict[str, Any]:
+    """Compare ONNX Runtime's outputs with those of a float32 model, on random tokens.
+
+    The second row is padded, a decoder's on the left. A file with a cache reads all tokens at once,
+    and in three parts. Raises CheckpointError where outputs differ by more than a thousandth.
+    """
+    runtime = "onnxruntime"
+    if find_spec(runtime) is None:
+        return {"checked": False, "against": runtime, "reason": f"{runtime} is not installed"}
+    batch = CertificateBatch.draw(model.config)
+    tokens, mask = batch.tokens, batch.mask
+    n = tokens.shape[1]
+    constant: dict[str, Tensor] = {}
+    if isinstance(model, EncoderDecoder):
+        file, memory = OnnxFile(folder / DECODER), model.encode(tokens, mask)
+        constant = read_source(OnnxFile(folder / ENCODER), tokens, mask)
+        tokens, mask = tokens.flip(1), torch.ones_like(mask)
+        final = model.hidden(tokens, Layout.causal(tokens), memory=memory).final
+        expected = _answers(model, final)
+    else:
+        file = OnnxFile(folder / WHOLE)
+        if not isinstance(model, Encoder | Lstm):
+            mask[1:, : n // 2] = False
+        expected = _of_texts(model, tokens, mask, batch.segments)
+    if any(name.startswith(_PAST) for name in file.shapes):
+        parts = [n], [n // 2, 1, n - n // 2 - 1]
+        computed = [_in_turn(file, tokens, mask, constant, sizes) for sizes in parts]
+    else:
+        computed = [file.run({TOKENS: tokens, MASK: mask.long(), SEGMENTS: batch.segments})]
+    differences, largest = [], 1.0
+    for name, value in expected.items():
+        kept = mask if name in _OF_POSITIONS else slice(None)
+        differences += [(outputs[name] - value)[kept].abs().max() for outputs in computed]
+        largest = max(largest, float(value[kept].abs().max()))
+    difference = float(torch.stack(differences).max())
+    if not difference <= _REFUSED_SHARE * largest:
+        raise CheckpointError(
+            f"the model's outputs differ from ONNX Runtime's by {difference:.3g} in float32 "
+            f"(largest output {largest:.3g}): it was not written"
+        )
+    return {
+        "checked": True,
+        "against": f"{runtime} {extra_module(runtime, _WHAT, _EXTRA).__version__}",
+        "compared": "outputs",
+        "tokens": {"rows": len(tokens), "length": n},
+        "largest_difference": {"float32": difference},
+        "largest_logit": largest,
+    }
+
+
+def _in_turn(
+    file: OnnxFile,
+    tokens: Tensor,
+    mask: Tensor,
+    constant: Mapping[str, Tensor],
+    sizes: Sequence[int],
+) -> dict[str, Tensor]:
+    reader, parts, end = OnnxReader(file, len(tokens), constant), [], 0
+    for size in filter(None, sizes):
+        start, end = end, end + size
+        parts.append(reader.read(tokens[:, start:end], mask[:, :end]))
+    return {name: torch.cat([part[name] for part in parts], 1) for name in (STATES, LOGITS)}
+
+
+def _in_float32(model: Transformer) -> Transformer:
+    is_wide = model.embedding.weight.dtype != torch.float32
+    return copy.deepcopy(model).float() if is_wide else model
+
+
+def write(text_model: TextModel, folder: Path) -> str:
+    """Write a model's ONNX files with its config, tokenizer and task; name the last ONNX file.
+
+    Raises ConfigError, with the field, for a model that ONNX cannot represent.
+    """
+    model = _in_float32(text_model.model)
+    check_rules(
+        "ONNX files cannot represent",
+        (
+            model.config.span_head == "joint",
+            "model.span_head = joint, whose ends follow a search for starts: fine-tune with "
+            "model.span_head=independent",
+        ),
+    )
+    files = _files(model)
+    for file in files:
+        _trace(file, folder / file.name)
+    others = spec_files(text_model.task)
+    if text_model.tokenizer is not None:
+        others["tokenizer.json"] = text_model.tokenizer.serialize()
+    describe_model(folder, model.config, others)
+    return files[-1].name
+
+
+def export_onnx(text_model: TextModel, out: Path) -> Exported:
+    """Write a model as a new folder of ONNX files, compared with it by ONNX Runtime.
+
+    Raises as ``write`` does, ConfigError where ``out`` exists or cannot be written, and
+    CheckpointError where ONNX Runtime computes other outputs. Nothing is written then.
+    """
+    check_paths(out, out)
+    try:
+        with new_folder(out) as partial:
+            name = write(text_model, partial)
+            certificate = certify(_in_float32(text_model.model), partial)
+            write_json(partial / CERTIFICATE, certificate)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {out}: {error.strerror or error}; name another folder"
+        ) from None
+    session = "onnxruntime.InferenceSession"
+    following = f"{session}({str(out / name)!r})"
+    return Exported(session, certificate, text_model.tokenizer is not None, following)
