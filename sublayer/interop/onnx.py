@@ -213,9 +213,10 @@ class _File(nn.Module):
             for size, axis in zip(tensor.shape, axes, strict=True):
                 if isinstance(axis, str):
                     # Each is a symbol of its own in a trace.
-                    torch._check(size == sizes.setdefault(axis, size))
+                    torch._check(size == sizes.setdefault(axis, size))  # type: ignore[no-untyped-call]
         if sizes.keys() >= {_CACHED, _TOTAL}:
-            torch._check(sizes[_TOTAL] == sizes[_CACHED] + sizes[_LENGTH])
+            is_whole = sizes[_TOTAL] == sizes[_CACHED] + sizes[_LENGTH]
+            torch._check(is_whole)  # type: ignore[no-untyped-call]
         return (*self.function(self.model, *tensors),)
 
 
