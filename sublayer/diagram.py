@@ -287,7 +287,8 @@ def _block(model: ResolvedModel, stack: StackShape, objective: ObjectiveTable | 
             about = (units, "reads its state at the token before")
             parts.append(FigureBox("recurrent", entry.kind.title, about))
         else:
-            parts.append(_residual(model, stack, stack.block[group.start : group.stop]))
+            together = stack.block[group.start : group.stop]
+            parts.append(_residual(model, stack, together, is_first=group.start == 0))
     notes: tuple[str, ...] = ()
     if model.share != "none":
         what = _SHARED.get(model.share, "weights")
@@ -315,7 +316,9 @@ def _step(step: float) -> str:
     return "" if step == 1.0 else f"× {words}"
 
 
-def _residual(model: ResolvedModel, stack: StackShape, together: Sequence[Entry]) -> Residual:
+def _residual(
+    model: ResolvedModel, stack: StackShape, together: Sequence[Entry], *, is_first: bool
+) -> Residual:
     """Return the figure of an entry of a block, or of several in parallel as one box."""
     boxes = [_function(model, stack, entry) for entry in together]
     steps = {_step(entry.step * model.residual_scale) for entry in together}
@@ -331,6 +334,8 @@ def _residual(model: ResolvedModel, stack: StackShape, together: Sequence[Entry]
     if norm is not None and len(boxes) > 1:
         each = FigureBox(norm.role, norm.title, ("one for each",))
     of_input = each if model.parallel_norm == "separate" else norm
+    if norm is not None and is_first and not model.first_norm:
+        of_input = FigureBox(norm.role, norm.title, ("none in the first layer",))
     return Residual(
         function=function,
         before=of_input if has_input_norm(model) else None,

@@ -225,7 +225,7 @@ def _check_biases(model: ModelConfig, biases: Mapping[BiasedMap, bool]) -> None:
     there: dict[BiasedMap, bool] = dict.fromkeys(("query", "key", "value", "output"), attends)
     there["gate"] = model.attention_gate != "none"
     there["ffn"] = any(entry.ffn is not None for entry in entries(model))
-    there["projection"] = is_factorised(model) or model.head == "transform"
+    there["projection"] = is_factorised(model) or "transform" in (model.head, model.pooler)
     lacking = [name for name in biases if not there[name]]
     if lacking:
         raise ConfigError(

@@ -461,6 +461,11 @@ class ModelConfig(Table):
     )
     """Norm of the input of parallel sub-layers: one for all (GPT-J, Cohere), or one for each
     (GPT-NeoX)."""
+    first_norm: bool = of_blocks(
+        True, needs={"norm": _NORMS, "norm_order": ("pre", "around"), "share": ("none",)}
+    )
+    """Norm of the input of a stack's first sub-layer (none: ModernBERT, where embeddings have a
+    norm)."""
     norm_affine: bool = of_blocks(True, needs={"norm": ("layer", "rms")})
     """Learned gain (and offset) of the norms of the sub-layers."""
     norm_bias: bool = field(True, needs={"norm": ("layer", "dyt")}, when=("blocks", "affine-norms"))
@@ -537,8 +542,11 @@ class ModelConfig(Table):
     head_activation: HeadActivation = field("ffn", needs={"head": ("transform",)})
     """Activation of a transform head; ffn: the activation of model.ffn, or gelu if that is
     gated."""
-    pooler: Literal["none", "tanh"] = field("none", needs={"kind": ("encoder",)})
-    """Vector of a text: its first hidden state, or a tanh layer on it."""
+    pooler: Literal["none", "tanh", "relu", "gelu", "transform"] = field(
+        "none", needs={"kind": ("encoder",)}
+    )
+    """Vector of a text: its first hidden state, or a layer on it with tanh (BERT), relu
+    (DistilBERT), gelu (ELECTRA), or gelu and a norm (transform: ModernBERT)."""
     sentence_classes: Literal[0, 1, 2] = field(0, needs={"kind": ("encoder",)})
     """Outputs of the sentence head, which judges whether a pair's second text follows its first:
     none, one (logistic), two."""

@@ -137,11 +137,14 @@ def _activation_use(activation: str) -> Use:
         model = recipe.model
         has_head = model.head == "transform" and head_activation(model) == activation
         networks = [entry.ffn for entry in entries(model) if entry.ffn is not None]
-        return has_head or any(ffn.activation == activation for ffn in networks)
+        in_head = has_head or model.pooler in poolers
+        return in_head or any(ffn.activation == activation for ffn in networks)
 
+    poolers = ("gelu", "transform") if activation == "gelu" else ()
     names = " or ".join(name for name, ffn in FFNS.items() if ffn.activation == activation)
     when = f"model.ffn or an ffn entry of model.block is {names}, or a transform model.head has"
-    return Use(f"{when} {activation}", holds)
+    or_pooler = f", or model.pooler is {' or '.join(poolers)}" if poolers else ""
+    return Use(f"{when} {activation}{or_pooler}", holds)
 
 
 def _has_affine_norm(recipe: Recipe) -> bool:
@@ -149,6 +152,7 @@ def _has_affine_norm(recipe: Recipe) -> bool:
     is_affine = model.final_norm == "affine" or model.embedding_norm == "affine"
     ends_affine = model.final_norm is None and model.norm_order != "post"
     has_own = model.head == "transform" or model.span_head == "joint"
+    has_own = has_own or model.pooler == "transform"
     return model.norm_affine or is_affine or ends_affine or has_own
 
 
@@ -264,7 +268,7 @@ CONDITIONS: dict[str, Use] = {
     ),
     "affine-norms": Use(
         "model.norm_affine is true, model.final_norm or model.embedding_norm is affine, or "
-        "model.head or model.span_head has a norm",
+        "model.head, model.pooler or model.span_head has a norm",
         _has_affine_norm,
     ),
     "parallel": Use(

@@ -432,10 +432,13 @@ class _Pooler(HeadRow):
     reads: Reads = "text"
 
     def is_asked(self, config: ResolvedModel) -> bool:
-        return config.pooler == "tanh"
+        return config.pooler != "none"
 
     def n_parameters(self, config: ResolvedModel) -> int:
-        return config.d_model * (config.d_model + 1)
+        width = config.d_model
+        if config.pooler == "transform":
+            return linear_parameters(config, width, width) + norm_parameters(config, width)
+        return width * (width + 1)
 
     def n_products(self, config: ResolvedModel) -> int:
         return config.d_model**2

@@ -224,7 +224,7 @@ def loss_activations(step: Workload) -> int:
     texts = step.n_read * span
     if any(row.reads != "positions" for row in trained_heads(config, objective)):
         # The index of a text, its state, and the pooled one.
-        n_states = 2 if config.pooler == "tanh" else 1
+        n_states = 1 if config.pooler == "none" else 2
         texts += step.sequences * (_ID_BYTES + state * n_states)
     if not n_predicted(step):
         return texts
@@ -306,6 +306,8 @@ def stack_activations(step: Workload, stack: StackShape) -> int:
             # The first attention's values are inputs of all blocks after it.
             total += step.n_tokens(stack) * step.narrow * key_heads(config) * config.d_head
     else:
+        if not config.first_norm:
+            total -= step.n_tokens(stack) * norm_activations(config)
         *below, last = attention_forms(config, stack)
         for forms, n_blocks in Counter(below).items():
             total += n_blocks * block_activations(step, stack, forms)

@@ -647,6 +647,10 @@ class Stack(nn.Module):
                     for _ in range(n_sets)
                 )
             )
+        if not config.first_norm:
+            first = self.block(0)[0]
+            assert isinstance(first, Sublayer), "an LSTM has no blocks"
+            first.norm = nn.Identity()
         shares = set(learned_shares(config, shape))
         for layer, slots in enumerate(self.slots):
             for place, sublayer in zip(enumerate(slots), self.block(layer), strict=True):

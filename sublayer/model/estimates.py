@@ -622,6 +622,9 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
         shares = learned_shares(config, stack)
         unique += len(set(shares))
         executed += len(shares)
+        if config.norm_affine and not config.first_norm:
+            unique -= norm_parameters(config, config.d_model)
+            executed -= norm_parameters(config, config.d_model)
     body = around_blocks + unique
     heads = {name: row.n_parameters(config) for name, row in asked_heads(config).items()}
     pooler = heads.get("pooler", 0)

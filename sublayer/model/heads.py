@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sublayer.config.model import Role, cap_of, factor_of
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import has_bias, has_head_projection, head_activation
-from sublayer.model.kernels.elementwise import dropout, soft_cap
+from sublayer.model.kernels.elementwise import Activation, dropout, soft_cap
 from sublayer.model.kernels.products import linear
 from sublayer.model.layers import Linear, build_activation, build_norm
 
@@ -172,20 +172,35 @@ class VocabularyHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """Compute a text's vector from one of its states: ``tanh(W h + b)``.
+    """Compute a text's vector from one of its states: ``tanh(W h + b)``, or by another activation.
 
-    Source: Devlin et al. 2019, as released.
+    Source: Devlin et al. 2019, as released. ``transform`` is a transform head's layer with a GELU
+    (Warner et al. 2024, 2412.13663, as released).
     """
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__()
-        self.linear = Linear(config.d_model, config.d_model, bias=True)
+        width, has_norm = config.d_model, config.pooler == "transform"
+        has_own_bias = has_bias(config, "projection") if has_norm else True
+        self.linear = Linear(width, width, bias=has_own_bias)
+        self.activation: Activation = torch.tanh
+        if config.pooler != "tanh":
+            name = "gelu" if has_norm else config.pooler
+            self.activation = build_activation(name, config.gelu, config.swish_beta)
+        self.norm = build_norm(
+            config.norm if has_norm else "none",
+            width,
+            eps=config.norm_eps,
+            affine=True,
+            bias=config.norm_bias,
+        )
 
     def forward(
         self, text: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows D"]:
         """Compute the vectors of texts; the embedding matrix is ignored."""
-        return torch.tanh(self.linear(text))
+        pooled: Tensor = self.norm(self.activation(self.linear(text)))
+        return pooled
 
 
 class LinearHead(Linear):

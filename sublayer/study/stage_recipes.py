@@ -375,7 +375,7 @@ _LATER_OF_MODELS = (
     *("parallel_norm", "norm_bias", "attention_window", "window_pattern", "rotary_local_base"),
     *("position_pattern", "logit_cap", "score_cap", "sinks", "n_kv_heads", "qk_norm"),
     *("qk_norm_over", "qk_norm_place", "qk_norm_gain", "rotary_fraction", "rotary_layout"),
-    *("residual_scale", "attention_gate", "value_residual"),
+    *("residual_scale", "attention_gate", "value_residual", "first_norm"),
 )
 _CAME_LATER = (
     *(("data", "keep_accents"), ("data", "score_on"), ("data", "special_tokens")),

@@ -41,6 +41,7 @@ ROWS = {
     "ffn": ({"ffn": "reglu2"}, BLOCKS),
     "norm_order": ({"norm_order": "around"}, BLOCKS),
     "embedding_norm": ({"embedding_norm": "affine"}, BLOCKS),
+    "first_norm": ({"first_norm": False}, BLOCKS),
     "block": ({"block": "parallel"}, BLOCKS),
     "norm": ({"norm": "dyt"}, BLOCKS),
     "embedding_scale": ({"embedding_scale": 3.0}, KINDS),

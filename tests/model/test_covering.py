@@ -36,14 +36,14 @@ NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order pa
     qk_norm qk_norm_over qk_norm_place qk_norm_gain bias head_bias dropout dropout_attention
     dropout_ffn dropout_embedding dropout_embedding_of dropout_final init zero_padding
     vocab_multiple
-    rotary_fraction rotary_layout residual_scale attention_gate value_residual"""
+    rotary_fraction rotary_layout residual_scale attention_gate value_residual first_norm"""
 HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
 PARALLEL, WITH_CROSS = ("ffn:relu*0.5+attention", "ffn"), ("attention+cross*0.5+ffn",)
 OF_BLOCKS = """block norm norm_order parallel_norm norm_affine norm_bias final_norm positions
     share embedding_norm attention_scale attention_window window_pattern rotary_local_base
     position_pattern score_cap sinks n_kv_heads qk_norm qk_norm_over qk_norm_place qk_norm_gain
     dropout_attention dropout_ffn dropout_final
-    residual_scale attention_gate value_residual"""
+    residual_scale attention_gate value_residual first_norm"""
 """What an LSTM has not."""
 VOCAB_SIZE, CONTEXT = 13, 12
 RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
@@ -125,6 +125,7 @@ VALUES = {
     "first_position": (0, 2), "relative_buckets": (32, 6), "relative_distance": (128, 20),
     "attention_window": ("none", 5), "window_pattern": ("L", "LLG"),
     "position_pattern": ("P", "PN"), "rotary_local_base": ("same", 50.0), "d_embed": (6, 8, 14),
+    "pooler": ("none", "tanh", "transform"),
     # Without logits there is nothing to compare.
     "head": tuple(each for each in choices("head") if each != "none"), "dropout": (0.0, 0.1),
     "n_kv_heads": (None, 1), "bias": (True, False, {"query": True, "value": True, "ffn": False}),
@@ -134,7 +135,7 @@ VALUES = {
     "embedding_scale": ("none", "sqrt", 3.0), "residual_scale": (1.0, 0.4),
 }  # fmt: skip
 VALUES |= dict.fromkeys(
-    ("norm_affine", "norm_bias", "tie_embeddings", "qk_norm_gain"), (True, False)
+    ("norm_affine", "norm_bias", "tie_embeddings", "qk_norm_gain", "first_norm"), (True, False)
 )
 VALUES |= dict.fromkeys(("head_bias", "sinks", "zero_padding"), (False, True))
 VALUES |= dict.fromkeys(("share_groups", "share_inner"), (1, 2))
@@ -164,6 +165,9 @@ WITHOUT_MEANING = [
     *each_with("norm", ["dyt"], "embedding_norm", "plain"),
     *each_with("norm", ["none"], "parallel_norm", "separate"),
     *each_with("norm_order", ["post", "after"], "parallel_norm", "separate"),
+    *each_with("norm", ["none"], "first_norm", False),
+    *each_with("norm_order", ["post", "after"], "first_norm", False),
+    *each_with("share", ["all", "attention", "ffn"], "first_norm", False),
     *each_with("block", without(AXES["block"], "parallel", PARALLEL), "parallel_norm", "separate"),
     *each_with("norm", ["none"], "final_norm", "affine", "plain"),
     *each_with("share", ["none"], "share_groups", 2),
@@ -171,7 +175,7 @@ WITHOUT_MEANING = [
     *each_with("norm", ["none"], "embedding_norm", "affine", "plain"),
     *each_with("head", ["linear"], "head_activation", *without(AXES["head_activation"], "ffn")),
     *each_with("kind", NOT_ENCODERS, "segments", *without(AXES["segments"], "none")),
-    *each_with("kind", NOT_ENCODERS, "pooler", "tanh"),
+    *each_with("kind", NOT_ENCODERS, "pooler", *AXES["pooler"][1:]),
     *each_with("kind", NOT_ENCODERS, "sentence_classes", 1, 2),
     *each_with("kind", ["decoder", "lstm"], "zero_padding", True),
     *each_with("kind", ["lstm"], "init", "kaiming", "t5"),
