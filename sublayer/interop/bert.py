@@ -1,7 +1,7 @@
 """BERT and ALBERT, as transformers has them: configs and weights, to and from ours."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from sublayer.interop.family import (
     NO_OTHER_HEAD,
     TYPED_LABELS,
     Answering,
+    Answers,
     Family,
     Fields,
     Oracle,
@@ -67,18 +68,25 @@ _ENCODER: dict[str, Field] = {
     "is_encoder_decoder": harmless(False),
     **NEVER,
 }
-BERT_FIELDS = ClassFields(
-    title="BertConfig",
-    fields={
+
+
+def encoder_fields(vocab_size: int, width: int, n_heads: int, d_ff: int) -> dict[str, Field]:
+    """Return the fields of BERT's config, with these defaults of its sizes."""
+    return {
         **_ENCODER,
-        "vocab_size": same(30522, "vocab_size"),
-        "hidden_size": same(768, "d_model"),
-        "num_attention_heads": same(12, "n_heads"),
-        "intermediate_size": same(3072, "d_ff"),
+        "vocab_size": same(vocab_size, "vocab_size"),
+        "hidden_size": same(width, "d_model"),
+        "num_attention_heads": same(n_heads, "n_heads"),
+        "intermediate_size": same(d_ff, "d_ff"),
         "hidden_act": network("gelu", ACTIVATIONS),
         "hidden_dropout_prob": same(0.1, "dropout"),
         "attention_probs_dropout_prob": same(0.1, "dropout_attention"),
-    },
+    }
+
+
+BERT_FIELDS = ClassFields(
+    title="BertConfig",
+    fields=encoder_fields(30522, 768, 12, 3072),
     ignored=ALWAYS_IGNORED
     | names(
         """
@@ -90,14 +98,10 @@ BERT_FIELDS = ClassFields(
 ALBERT_FIELDS = ClassFields(
     title="AlbertConfig",
     fields={
-        **_ENCODER,
-        "vocab_size": same(30000, "vocab_size"),
+        **encoder_fields(30000, 4096, 64, 16384),
         "embedding_size": same(128, "d_embed"),
-        "hidden_size": same(4096, "d_model"),
         "num_hidden_groups": Field(1, rule_of("n_layers")),
         "inner_group_num": Field(1, rule_of("n_layers")),
-        "num_attention_heads": same(64, "n_heads"),
-        "intermediate_size": same(16384, "d_ff"),
         "hidden_act": network("gelu_new", ACTIVATIONS),
         "hidden_dropout_prob": same(0.0, "dropout"),
         "attention_probs_dropout_prob": same(0.0, "dropout_attention"),
@@ -123,7 +127,11 @@ _EXCEPTIONS: Table = {
         head_activation,
     ),
     "sentence_classes": (0, 2),
-    "pooler": Rule(lambda config: config.pooler == "tanh" or config.sentence_classes != 2),
+    "pooler": Rule(
+        lambda config: (
+            config.pooler == "tanh" or (config.pooler == "none" and config.sentence_classes != 2)
+        )
+    ),
 }
 _WORDS = "embeddings.word_embeddings.weight"
 PROJECTION = "encoder.embedding_hidden_mapping_in"
@@ -158,7 +166,7 @@ class Bert(Family):
         "head": ("transform", "none"),
         "share": ("none", "attention", "ffn"),
     }
-    answering = {
+    answering: Mapping[Answers, Answering] = {
         "labels": Answering(
             "ForSequenceClassification",
             heads=(f"{_LABELS}.",),
@@ -212,17 +220,21 @@ class Bert(Family):
         ),
         "ffn": ("output.LayerNorm", "intermediate.dense", "output.dense"),
     }
+    reads_segments = True
+    """Whether the class reads the segments of a pair."""
     sentence_logits = "seq_relationship_logits"
     judging = ("ForNextSentencePrediction", "logits")
     """The class that judges pairs alone, and its logits."""
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether a tensor is a constant, or a pooler that a head of spans does not read.
+        """Return whether a tensor is a constant, or a pooler that the task's head does not read.
 
         Former versions of transformers wrote both.
         """
         is_constant = name in ("embeddings.position_ids", "embeddings.token_type_ids")
-        return is_constant or (self.answers == "spans" and name.startswith("pooler."))
+        pooler = "" if self.answers == "spans" else dict(self.parts).get("pooler.linear", "pooler")
+        is_unread = name.startswith("pooler.") and not pooler.startswith("pooler")
+        return is_constant or is_unread or super().is_ignored(name)
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop tied copies, and rename norms to transformers' current names.
@@ -302,54 +314,61 @@ class Bert(Family):
         return Oracle(f"{self.name}ForMaskedLM", {"logits": "logits"})
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+        """Return the files of a tokenizer with marks around a text: see ``framing_files``."""
+        return framing_files(tokenizer, max_len=max_len, reads_segments=self.reads_segments)
 
-        Contents are by file name. The tokenizer puts ``[CLS]`` and ``[SEP]`` around a text, as
-        masked models expect.
 
-        ``tokenizer.json`` and ``tokenizer_config.json``; for WordPiece also BERT's ``vocab.txt``,
-        for unigram the model itself, ``spiece.model``. Bytes, characters, moses-bpe and
-        SentencePiece's BPE cannot be exported.
-        """
-        if tokenizer is None or (converted := as_library(tokenizer)) is None:
-            return {}
-        library, names, files = converted
-        more: dict[str, Any] = {}
-        if isinstance(tokenizer, UnigramTokenizer):
-            rules = tokenizer.normalization
-            more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
-            if not rules.divide_digit_commas:
-                more["divide_digit_commas"] = False
-        elif tokenizer.kind == "wordpiece":
-            files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
-            normalizer = json.loads(library.to_str())["normalizer"] or {}
-            if normalizer.get("type") == "BertNormalizer":
-                more = {"do_lower_case": normalizer["lowercase"]}
-                if normalizer["strip_accents"] is not None:
-                    more["strip_accents"] = normalizer["strip_accents"]
-        cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
-        if library.post_processor is None and cls_id is not None and sep_id is not None:
-            cls, sep = names[cls_id], names[sep_id]
-            library.post_processor = processors.TemplateProcessing(
-                single=f"{cls}:0 $A:0 {sep}:0",
-                pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-                special_tokens=[(cls, cls_id), (sep, sep_id)],
-            )
-        ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
-        settings = {
-            "tokenizer_class": ANY_CLASS,
-            **{
-                key.replace("_id", "_token"): names[id_]
-                for key, id_ in ids.items()
-                if id_ is not None
-            },
-            **more,
-            **split_marks(tokenizer),
-            "model_max_length": max_len,
-            # By default, transformers' tokenizer leaves out the segments of a pair.
-            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        }
-        return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
+def framing_files(
+    tokenizer: Tokenizer | None, *, max_len: int, reads_segments: bool
+) -> dict[str, bytes]:
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+
+    Contents are by file name. The tokenizer puts ``[CLS]`` and ``[SEP]`` around a text, as
+    masked models expect, and returns a pair's segments if the class reads them.
+
+    ``tokenizer.json`` and ``tokenizer_config.json``; for WordPiece also BERT's ``vocab.txt``,
+    for unigram the model itself, ``spiece.model``. Bytes, characters, moses-bpe and
+    SentencePiece's BPE cannot be exported.
+    """
+    if tokenizer is None or (converted := as_library(tokenizer)) is None:
+        return {}
+    library, names, files = converted
+    more: dict[str, Any] = {}
+    if isinstance(tokenizer, UnigramTokenizer):
+        rules = tokenizer.normalization
+        more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
+        if not rules.divide_digit_commas:
+            more["divide_digit_commas"] = False
+    elif tokenizer.kind == "wordpiece":
+        files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
+        normalizer = json.loads(library.to_str())["normalizer"] or {}
+        if normalizer.get("type") == "BertNormalizer":
+            more = {"do_lower_case": normalizer["lowercase"]}
+            if normalizer["strip_accents"] is not None:
+                more["strip_accents"] = normalizer["strip_accents"]
+    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
+    if library.post_processor is None and cls_id is not None and sep_id is not None:
+        cls, sep = names[cls_id], names[sep_id]
+        library.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(cls, cls_id), (sep, sep_id)],
+        )
+    ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
+    settings = {
+        "tokenizer_class": ANY_CLASS,
+        **{key.replace("_id", "_token"): names[id_] for key, id_ in ids.items() if id_ is not None},
+        **more,
+        **split_marks(tokenizer),
+        "model_max_length": max_len,
+        # By default, transformers' tokenizer leaves out the segments of a pair.
+        "model_input_names": [
+            "input_ids",
+            *(["token_type_ids"] if reads_segments else []),
+            "attention_mask",
+        ],
+    }
+    return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
 
 class Albert(Bert):

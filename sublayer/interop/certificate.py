@@ -92,11 +92,14 @@ class CertificateBatch:
     an encoder-decoder the tokens are both source and target."""
 
     @classmethod
-    def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "CertificateBatch":
+    def draw(
+        cls, config: ResolvedModel, pad_id: int | None = None, *, skips_padding: bool = False
+    ) -> "CertificateBatch":
         """Draw a model's batch, a function of its sizes.
 
-        ``pad_id`` is the class's padding id. For a decoder with a label head, no token of the batch
-        has this id; if it is None, the batch has one row, as the class requires.
+        ``pad_id`` is the class's padding id. With ``skips_padding``, and for a decoder with a label
+        head, no token of the batch has this id; if such a decoder has none, the batch has one row,
+        as the class requires.
         """
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
         n_rows = 1 if is_of_texts and pad_id is None else _ROWS
@@ -106,7 +109,7 @@ class CertificateBatch:
         if config.kind == "encoder-decoder":
             # M2M100 ignores padding ids anywhere.
             pad_id = config.first_position - 1
-        elif not is_of_texts:
+        elif not (is_of_texts or skips_padding):
             pad_id = None
         if pad_id is not None:
             tokens = torch.where(tokens == pad_id, (pad_id + 1) % config.vocab_size, tokens)
@@ -159,7 +162,9 @@ class CertificateBatch:
             inputs |= {"attention_mask": mask, "decoder_input_ids": self.tokens.flip(1)}
             inputs["use_cache"] = False
         elif self.kind == "encoder":
-            inputs |= {"attention_mask": mask, "token_type_ids": self.segments}
+            inputs["attention_mask"] = mask
+            if getattr(model.config, "type_vocab_size", 1) > 1:
+                inputs["token_type_ids"] = self.segments
         if oracle.has_choices:
             inputs = {name: tensor[None] for name, tensor in inputs.items()}
         output = model(**inputs)
@@ -203,7 +208,6 @@ def certify(
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    batch = CertificateBatch.draw(model.config, fields.get("pad_token_id"))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32][n_parameters > _FLOAT64_PARAMETERS :]
     widest = dtypes[0]
@@ -213,6 +217,8 @@ def certify(
         sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
         return {"checked": False, "reason": f"the comparison needs {sizes}"}
     theirs = _build(getattr(transformers, oracle.name), fields, tensors)
+    pad_id = theirs.config.pad_token_id if oracle.skips_padding else fields.get("pad_token_id")
+    batch = CertificateBatch.draw(model.config, pad_id, skips_padding=oracle.skips_padding)
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
@@ -381,7 +387,8 @@ def describe(certificate: Mapping[str, Any]) -> str:
 
 def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     settings = dict(fields)
-    if kind.config_class.is_encoder_decoder:
+    has_table = any("embed_positions" in name for name in tensors)
+    if kind.config_class.is_encoder_decoder and not has_table:
         # The table of sinusoids need not be longer than the positions that are read.
         n_positions = settings.get("max_position_embeddings", _MAX_TOKENS)
         settings["max_position_embeddings"] = min(_MAX_TOKENS, n_positions)

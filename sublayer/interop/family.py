@@ -152,6 +152,8 @@ class Oracle:
     """Our names of outputs, by theirs."""
     has_choices: bool = False
     """True where the rows of its input are the choices of one example."""
+    skips_padding: bool = False
+    """True where a token of the padding id has no position, whatever the mask says."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,8 @@ class Answering:
     """Fields that switch off the heads that the class lacks."""
     fields: Mapping[str, Field] = field(default_factory=dict)
     """Fields of its config.json that the family's other classes do not read."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Names of maps and norms that differ from the family's ``parts``, by ours."""
 
 
 class Family:
@@ -198,6 +202,8 @@ class Family:
     """Prefix of tensor names in a file, except of heads."""
     heads: tuple[str, ...]
     """Prefixes of the names of heads; the first head answers a task."""
+    unread: Mapping[str, str] = {}
+    """Beginnings of the names of heads that an import leaves out, and what these heads do."""
     ties: Mapping[str, str] = {}
     """Copies, by name, and the tensors that they equal where config.json ties them."""
     parts: tuple[tuple[str, str], ...]
@@ -216,6 +222,7 @@ class Family:
         if answers != "tokens":
             row = self.answering[answers]
             self.title, self.heads = self.name + row.ending, row.heads
+            self.parts = tuple((dict(self.parts) | dict(row.parts)).items())
             self.always = {**self.always, **row.left_out, **row.always}
             self.fields = self.fields.extended(row.fields)
             table |= {**dict.fromkeys(row.left_out, ANY), **rows_of(row.always)}
@@ -225,8 +232,8 @@ class Family:
         """Models that the class can represent."""
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether a tensor holds no weights."""
-        return False
+        """Return whether a tensor holds no weights, or those of a head that is left out."""
+        return name.startswith((*self.unread,))
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Settle alternatives of a file: ties, old names, copies.
@@ -316,7 +323,9 @@ class Family:
         """Describe the inputs of a task where the class cannot read them; None where it can."""
         return None
 
-    def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
+    def settle(
+        self, config: ResolvedModel, weights: Tensors, tokenizer: Tokenizer | None = None
+    ) -> dict[str, Tensor]:
         """Return an expanded model's weights for an equivalent model of the class."""
         return dict(weights)
 

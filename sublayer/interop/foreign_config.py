@@ -604,10 +604,15 @@ class ForeignClass:
 CLASSES: tuple[ForeignClass, ...] = (
     ForeignClass("GPT-2", "decoder", "sublayer.interop.gpt:Gpt2"),
     ForeignClass("GPT-1", "decoder", "sublayer.interop.gpt:Gpt1"),
+    ForeignClass("DistilBERT", "encoder", "sublayer.interop.encoders:DistilBert"),
+    ForeignClass("RoBERTa", "encoder", "sublayer.interop.encoders:Roberta"),
     ForeignClass("BERT", "encoder", "sublayer.interop.bert:Bert"),
+    ForeignClass("ELECTRA", "encoder", "sublayer.interop.encoders:Electra"),
     ForeignClass("ALBERT", "encoder", "sublayer.interop.bert:Albert"),
+    ForeignClass("ModernBERT", "encoder", "sublayer.interop.encoders:ModernBert"),
     ForeignClass("M2M100", "encoder-decoder", "sublayer.interop.seq2seq:M2M100"),
     ForeignClass("Marian", "encoder-decoder", "sublayer.interop.seq2seq:Marian"),
+    ForeignClass("BART", "encoder-decoder", "sublayer.interop.seq2seq:Bart"),
     ForeignClass("T5", "encoder-decoder", "sublayer.interop.seq2seq:T5"),
 )
 """If several can represent a model, an export uses the first."""

@@ -235,7 +235,9 @@ class Gpt2(Family):
             return None if "choices" in self.answering else "a row for each choice"
         return "the summed states of both orders of its texts" if task.is_symmetric else None
 
-    def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
+    def settle(
+        self, config: ResolvedModel, weights: Tensors, tokenizer: Tokenizer | None = None
+    ) -> dict[str, Tensor]:
         """Fold the label head's bias into its weights: the classifiers have no bias.
 
         A layer norm's features, before gains and offsets, sum to zero. So the last norm's outputs,

@@ -79,8 +79,9 @@ for _class in _CLASSES:
 _TELLING = ("positions", "norm_order", "d_embed", "project_embeddings", "share")
 """Fields that tell apart the classes for a kind of model."""
 _LABELS_OF_TOKENS = "ForTokenClassification"
+_SPANS = "ForQuestionAnswering"
 _WITH_OTHER_HEADS = (
-    *("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering"),
+    *("ForSequenceClassification", "ForMultipleChoice", _SPANS),
     *(_LABELS_OF_TOKENS, "DoubleHeadsModel", "EncoderModel"),
 )
 """Endings of classes with heads, or without a stack, unlike the type's other classes."""
@@ -226,6 +227,11 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
             f"{content.file} names {class_name:.60}, which labels tokens: only models that label "
             "texts can be imported"
         )
+    if fitting and class_name.endswith(_SPANS) and "spans" not in families:
+        raise CheckpointError(
+            f"{content.file} names {class_name:.60}, whose head of spans has a layer of its own: "
+            "it cannot be imported"
+        )
     fitting = fitting or [families["tokens"]]
     family = next((family for family in fitting if class_name == family.title), fitting[0])
     try:
@@ -268,6 +274,9 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
             f"{', '.join(quoted)}{others} of {settings.file}, unknown to transformers' "
             f"{family.fields.title}"
         )
+    for start, what in family.unread.items():
+        if any(name.startswith(start) for name in held):
+            notes["ignored"].append(f"the head {start.rstrip('.')}, which {what}")
     if task is None and pad_id not in (None, getattr(tokenizer, "pad_id", None)):
         notes["ignored"].append(
             f"pad_token_id = {format_value(pad_id)} of {CONFIG}, not the tokenizer's padding"
@@ -362,7 +371,7 @@ def export_huggingface(
         full = full.model_copy(update={"label_outputs": 2})
         for name in (WEIGHT, BIAS):
             weights[name] = torch.cat([torch.zeros_like(weights[name]), weights[name]])
-    settled = family.settle(full, to_numbers(weights, task))
+    settled = family.settle(full, to_numbers(weights, task), tokenizer)
     unprefixed: dict[str, Tensor] = {}
     for pair in family.pairs(full):
         # Pairs of parts that the model lacks are skipped.

@@ -1,4 +1,4 @@
-"""M2M100, Marian and T5, as transformers has them, and the weights of fairseq's translators."""
+"""M2M100, Marian, BART and T5 of transformers, and the weights of fairseq's translators."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,10 +15,12 @@ from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.settings import AS_MODEL, AS_WRITTEN, CONFIG_NAME
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.bert import framing_files
 from sublayer.interop.family import Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
+    ANY,
     NEVER,
     ClassConfig,
     ClassFields,
@@ -115,6 +117,21 @@ MARIAN_FIELDS = ClassFields(
     aliases=_ALIASES,
     ignored=_IGNORED,
 )
+BART_FIELDS = ClassFields(
+    title="BartConfig",
+    fields={
+        **_FIELDS,
+        "vocab_size": same(50265, "vocab_size"),
+        "activation_function": network("gelu", ACTIVATIONS),
+        "attention_dropout": same(0.0, "dropout_attention"),
+        "scale_embedding": switch(False, "embedding_scale", "sqrt", "none"),
+        "pad_token_id": Field(1, token_id),
+        "decoder_start_token_id": training_only(2, token_id),
+        "eos_token_id": training_only(2, token_id),
+    },
+    aliases=_ALIASES,
+    ignored=_IGNORED,
+)
 _TABLE, _OUTPUT, _BIAS = "shared.weight", "lm_head.weight", "final_logits_bias"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 _POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
@@ -167,7 +184,7 @@ class M2M100(Family):
     }
     prefix, heads = "model.", ("lm_head.", _BIAS)
     ties = {_OUTPUT: _TABLE}
-    parts = (
+    parts: tuple[tuple[str, str], ...] = (
         ("embedding", "shared"),
         ("final_norm", "decoder.layer_norm"),
         ("source.final_norm", "encoder.layer_norm"),
@@ -307,6 +324,86 @@ class Marian(M2M100):
         return {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": config.vocab_size - 1}
 
 
+_UNREAD_ROWS, _OF_M2M100 = 2, ("sinusoids", "head_bias")
+_TABLES = ("positions.tables.0.weight", "source.positions.tables.0.weight")
+
+
+class _OfTexts(Family):
+    """Classes of translators, and of models of one language."""
+
+    def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
+        """Read the tokenizer: a bilingual one where an export kept both languages' rules."""
+        if has_language_rules(folder):
+            return read_translators(folder, vocab_size=vocab_size)
+        return Family.read_tokenizer(self, folder, vocab_size=vocab_size)
+
+    def describe_unread(self, folder: Path) -> str | None:
+        """Return why a translator's tokenizer cannot be read; None where it can."""
+        return describe_unread(folder) if has_language_rules(folder) else None
+
+
+class Bart(_OfTexts, M2M100):
+    """BART's class: post-norm, a norm of embeddings, and tables of positions after two rows."""
+
+    model_type, name, title, fields = "bart", "Bart", "BART", BART_FIELDS
+    always: Fields = {
+        **{key: each for key, each in M2M100.always.items() if key not in _OF_M2M100},
+        "norm_order": "post",
+        "final_norm": "none",
+        "embedding_norm": "affine",
+        "positions": "learned",
+    }
+    exceptions: Table = {"decoder_start": ("end", "pad"), "head_bias": ANY}
+    parts = (
+        ("embedding", "shared"),
+        ("positions.tables.0", "decoder.embed_positions"),
+        ("embedding_norm", "decoder.layernorm_embedding"),
+        ("source.positions.tables.0", "encoder.embed_positions"),
+        ("source.embedding_norm", "encoder.layernorm_embedding"),
+        ("head.weight", _OUTPUT),
+    )
+
+    def is_ignored(self, name: str) -> bool:
+        """Return False: every tensor holds weights."""
+        return False
+
+    def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
+        """Drop the rows before the first position, a bias of zeros, and copies as M2M100 does."""
+        weights = super().prepare(content, tensors)
+        for name in _POSITIONS:
+            if name in weights and weights[name].dim() == 2:
+                weights[name] = weights[name][_UNREAD_ROWS:]
+        if _BIAS in weights and not weights[_BIAS].any():
+            del weights[_BIAS]
+        return weights
+
+    def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
+        """Return a target's first token, and whether there is a bias of the logits."""
+        return {"decoder_start": read_start(content), "head_bias": _BIAS in weights}
+
+    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
+        """Pair the tensors; the bias of the logits is a row."""
+        yield from super().pairs(config)
+        yield Pair((_BIAS,), "head.bias", is_row=True)
+
+    def settle(
+        self, config: ResolvedModel, weights: Tensors, tokenizer: Tokenizer | None = None
+    ) -> dict[str, Tensor]:
+        """Add rows of zeros before the first position."""
+        unread = weights[_TABLES[0]].new_zeros(_UNREAD_ROWS, config.d_model)
+        return {**weights, **{name: torch.cat([unread, weights[name]]) for name in _TABLES}}
+
+    def default_ids(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> dict[str, int]:
+        """Return the special ids of a model without a tokenizer."""
+        return {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+
+    def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+        """Return the files of a tokenizer of two languages, or of one with marks around a text."""
+        if isinstance(tokenizer, BilingualTokenizer):
+            return translator_files(tokenizer, max_len=max_len)
+        return framing_files(tokenizer, max_len=max_len, reads_segments=False)
+
+
 def read_start(content: ClassConfig) -> str:
     """Return the first token of targets, ``pad`` or ``end``.
 
@@ -441,7 +538,7 @@ _T5_CLASS, _T5_UNK_ID = "T5Tokenizer", 2
 """The class of T5's tokenizer, and its unknown token, fixed in the class."""
 
 
-class T5(Family):
+class T5(_OfTexts):
     """T5's class, v1.0 and v1.1."""
 
     model_type, name, title, fields = "t5", "T5", "T5", T5_FIELDS
@@ -587,15 +684,3 @@ class T5(Family):
             **split_marks(tokenizer),
         }
         return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
-
-    def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer: a bilingual one where an export kept both languages' rules."""
-        if has_language_rules(folder):
-            return read_translators(folder, vocab_size=vocab_size)
-        return super().read_tokenizer(folder, vocab_size=vocab_size)
-
-    def describe_unread(self, folder: Path) -> str | None:
-        """Return why a translator's tokenizer cannot be read; None where it can."""
-        if not has_language_rules(folder):
-            return None
-        return describe_unread(folder)

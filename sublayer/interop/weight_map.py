@@ -46,6 +46,8 @@ class Pair:
         if self.is_transposed:
             d_in = part[-1]
             return [d_in, part.numel() // d_in]
+        if len(part) == 3:
+            return [part[0] * part[1], part[2]]
         return list(part)
 
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
@@ -65,6 +67,8 @@ class Pair:
                 part = part.flatten()[None] if self.is_row else part.flatten()
             elif self.is_transposed:
                 part = part.reshape(-1, part.shape[-1]).T
+            elif part.dim() == 3:
+                part = part.flatten(0, 1)
             written[name] = part.detach().clone(memory_format=torch.contiguous_format)
         return written
 
@@ -325,7 +329,9 @@ def expand(
             case "segment_table.weight" if config.segments == "second":
                 second = weights[name]
                 tensor = torch.cat([torch.zeros_like(second), second])
-            case "positions.tables.0.weight" if config.positions == "sinusoidal":
+            case "positions.tables.0.weight" | "source.positions.tables.0.weight" if (
+                config.positions == "sinusoidal"
+            ):
                 positions = torch.arange(shape[0]) + config.first_position
                 width = embedding_width(config)
                 tensor = sinusoids(

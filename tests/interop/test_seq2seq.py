@@ -199,7 +199,7 @@ def oracle_of(name, **fields):
     return tiny(name, **given, **ids).model()
 
 
-@pytest.mark.parametrize("name", ["m2m_100", "marian"])
+@pytest.mark.parametrize("name", ["m2m_100", "marian", "bart"])
 def test_logits_padded_and_cached_are_the_same(tmp_path, name):
     theirs = oracle_of(name)
     theirs.save_pretrained(tmp_path / "theirs")

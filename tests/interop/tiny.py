@@ -9,9 +9,13 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.interop.huggingface import FAMILIES
+from sublayer.model.context import Layout
 from tests.interop.classes import CLASSES, EXPORTED, VOCAB_SIZE
 
 LENGTH, CONTEXT = 7, 8
+UNREAD = {"bart": "embed_positions", "roberta": "position_embeddings"}
+"""Tables of positions whose first two rows no position has."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Tiny:
 
 
 @torch.no_grad()
-def tiny(name, *, title="", dtype=torch.float64, **changes):
+def tiny(name, *, title="", dtype=torch.float64, seed=1, **changes):
     """Build a model of a class with every parameter random, norms and biases included."""
     import transformers
 
@@ -53,12 +57,17 @@ def tiny(name, *, title="", dtype=torch.float64, **changes):
     kind = getattr(transformers, title or usual)
     fields = {**fields, **changes}
     model = kind(kind.config_class(**fields)).to(dtype).eval()
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
+    of_sinusoids, before_first = ("m2m_100", "marian"), UNREAD.get(model_type(name), "none")
     for place, parameter in model.named_parameters():
-        if "embed_positions" not in place:
+        if name not in of_sinusoids or "embed_positions" not in place:
             parameter.normal_(std=0.3, generator=generator)
             if "norm" in place.lower() or ".ln_" in place:
                 parameter.add_(place.endswith("weight"))
+        if before_first in place:
+            parameter[:2] = 0.0
+        if "token_type" in place and len(parameter) == 1:
+            parameter.zero_()  # an import adds it to the positions
     if name == "marian":
         model.final_logits_bias.normal_(generator=generator)
     stored = {}
@@ -88,28 +97,35 @@ def pairs():
 
 
 @torch.inference_mode()
-def ours(model):
+def ours(model, dtype=torch.float64):
     tokens, target = batch()
-    model = model.double()
+    model = model.to(dtype)
     if model.config.kind == "encoder-decoder":
         return model(tokens, torch.ones_like(tokens).bool(), target=target).logits
     if model.config.kind == "encoder":
         mask, output = pairs()[1], model(*pairs())
         if "label" in output:
             return output["label"]
+        if model.head is None and model.span_head is None:
+            return states_of(model)[mask], None
         return output.get("span", output.get("vocabulary"))[mask], output.get("sentence")
     output = model(tokens)
     return output.get("label", output.get("vocabulary"))
 
 
+def states_of(encoder):
+    tokens, mask, segments = pairs()
+    return encoder.hidden(tokens, Layout.bidirectional(tokens, mask), segments=segments).final
+
+
 @torch.inference_mode()
-def theirs(model):
+def theirs(model, dtype=torch.float64):
     tokens, target = batch()
-    model = model.double().eval()
+    model = model.to(dtype).eval()
     if model.config.is_encoder_decoder:
         return model(tokens, decoder_input_ids=target, use_cache=False).logits
     title = type(model).__name__
-    if title.startswith(("Bert", "Albert")):
+    if FAMILIES[model.config.model_type].always["kind"] == "encoder":
         return answers_of_encoder(model, title)
     if title.endswith("DoubleHeadsModel"):
         return model(tokens[None]).mc_logits.T
@@ -122,9 +138,14 @@ def theirs(model):
 
 def answers_of_encoder(model, title):
     tokens, mask, segments = pairs()
+    given = {"input_ids": tokens, "attention_mask": mask.long()}
+    if getattr(model.config, "type_vocab_size", 1) > 1:
+        given["token_type_ids"] = segments
     if title.endswith("ForMultipleChoice"):
-        return model(tokens[None], mask[None].long(), segments[None]).logits.T
-    output = model(tokens, mask.long(), segments)
+        return model(**{name: each[None] for name, each in given.items()}).logits.T
+    output = model(**given)
+    if "last_hidden_state" in output:
+        return output.last_hidden_state[mask], None
     if title.endswith("ForSequenceClassification"):
         return output.logits
     if "start_logits" in output:
