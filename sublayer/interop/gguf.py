@@ -395,7 +395,7 @@ def export_gguf(text_model: TextModel, out: Path, dtype: str = "float32") -> Exp
     """Write a decoder as ``model.gguf`` in a new folder, with its tokenizer and its certificate.
 
     The certificate compares the model with transformers' class, the file's tensors with those of
-    the class, and, where llama-cpp-python is installed, logits, greedy tokens and ids of lines.
+    the class, and, where llama-cpp-python is installed, greedy tokens and ids of lines.
     Norms and biases stay in float32; in q8_0, rows of no multiple of 32 are in float16.
 
     Raises ConfigError, naming the field, for a model or a tokenizer that llama.cpp has not;
