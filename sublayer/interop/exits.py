@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sublayer.errors import ConfigError
 from sublayer.interop.foreign_config import describe_classes
-from sublayer.values import show
 
 
 @dataclass(frozen=True)
@@ -55,18 +53,9 @@ class HubModel:
 
     @classmethod
     def parse(cls, text: str) -> "HubModel | None":
-        """Read ``hub:OWNER/NAME``, also with ``@REVISION``; None for a text without ``hub:``.
-
-        Raises ConfigError for any other text with it.
-        """
-        if not text.startswith("hub:"):
-            return None
-        if (found := _HUB_MODEL.fullmatch(text)) is None:
-            raise ConfigError(
-                f"{show(text)} is no model on the hub: give hub:OWNER/NAME or "
-                "hub:OWNER/NAME@REVISION"
-            )
-        return cls(*found.groups())
+        """Read ``hub:OWNER/NAME``, also with ``@REVISION``; None for any other text."""
+        found = _HUB_MODEL.fullmatch(text)
+        return None if found is None else cls(*found.groups())
 
     def __str__(self) -> str:
         revision = f"@{self.revision}" if self.revision else ""

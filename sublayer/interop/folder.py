@@ -93,7 +93,6 @@ _FOREIGN_FOLDERS = (
 """Name patterns of files in other kinds of folder, and the kind; empty for a model's own folder."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model")
 """Files that an import reads: configs, weights, tokenizers, and no pickles."""
 _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
@@ -219,11 +218,6 @@ def _load(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{describe_absence(path)}: fetch it") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} is damaged or truncated ({error}): fetch it again") from None
-
-
-def is_hub_name(text: str) -> bool:
-    """Return whether a text can be the name of a model on the hub: ``gpt2``, ``owner/name``."""
-    return _HUB_NAME.fullmatch(text) is not None
 
 
 def fetch_model(model: HubModel) -> Path:

@@ -40,7 +40,6 @@ from sublayer.interop.folder import (
     CONFIG,
     WEIGHTS,
     fetch_model,
-    is_hub_name,
     read_json,
     read_tensors,
     write_json,
@@ -169,11 +168,11 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     elif not folder.is_dir():
         if folder.suffix == ".index" or folder.with_name(f"{folder.name}.index").exists():
             raise CheckpointError(f"{folder} is {BUNDLE}")
-        if folder.exists() or not is_hub_name(str(folder)):
+        hub = HubModel.parse(f"hub:{folder}")
+        if folder.exists() or hub is None:
             raise CheckpointError(
                 f"{folder} is not a folder: name a folder with {CONFIG} and model.safetensors"
             )
-        hub = HubModel(str(folder))
         try:
             folder = fetch_model(hub)
         except CheckpointError as error:

@@ -175,8 +175,9 @@ def test_what_the_hub_lacks_or_forbids_and_names_of_another_form_are_refused(hub
     with pytest.raises(CheckpointError, match="the Hugging Face hub has no public model team/none"):
         load("hub:team/none")
     for text in ("hub:", "hub:a/b/c", "hub:../a", "hub:a@"):
-        with pytest.raises(ConfigError, match="is no model on the hub: give hub:OWNER/NAME"):
-            HubModel.parse(text)
+        assert HubModel.parse(text) is None
+        with pytest.raises(ConfigError, match="is not accepted: give .* or hub:OWNER/NAME"):
+            export("run", to=text)
     with pytest.raises(ConfigError, match=f"DIR has no effect with .*hub:{NAME}"):
         export("run", "out", to=f"hub:{NAME}")
     with pytest.raises(ConfigError, match="DIR is missing"):
