@@ -58,6 +58,13 @@ Model = Annotated[
         "A run, a checkpoint, or the folder of an imported model.", metavar="RUN", complete="runs"
     ),
 ]
+Engine = Annotated[
+    Literal["ctranslate2"] | None,
+    Option(
+        "Program that computes in place of PyTorch, for a folder of `export --to ctranslate2`; any "
+        "other model is converted first."
+    ),
+]
 Average = Annotated[
     int | None,
     Option(
@@ -452,11 +459,24 @@ def loaded(
     device: str | None,
     dtype: "torch.dtype | None" = None,
     average: int | None = None,
+    engine: str | None = None,
 ) -> TextModel:
     """Load the model of a path, by default on the best device; return a loaded model.
 
-    Raises ConfigError for a device, a dtype or an average of a loaded model, and as loading does.
+    With an ``engine`` it is the model that the engine computes. Raises ConfigError for a device, a
+    dtype or an average of a loaded model, a dtype with an engine, and as loading does.
     """
+    if engine is not None:
+        from sublayer.interop.engines import load_engine
+
+        if dtype is not None:
+            raise ConfigError(
+                f"{str(dtype).removeprefix('torch.')} has no effect with --engine {engine}, which "
+                f"computes as it was exported: leave it out, and give export --dtype"
+            )
+        return load_engine(
+            run if isinstance(run, TextModel) else Path(run), engine, device, average
+        )
     from sublayer.loading import load
     from sublayer.system.machine import choose_device
 

@@ -537,7 +537,7 @@ def export(
     ] = None,
     *,
     to: Annotated[
-        Literal["transformers", "huggingface", "gguf", "onnx", "safetensors"] | str,
+        Literal["transformers", "huggingface", "gguf", "onnx", "safetensors", "ctranslate2"] | str,
         Option(
             f"The format: {'; '.join(f'{name}, {row.title}' for name, row in EXITS.items())}. "
             "huggingface is another name of transformers; hub:OWNER/NAME uploads that format to "
@@ -556,8 +556,8 @@ def export(
     dtype: Annotated[
         str | None,
         Option(
-            "The type of the weights: for gguf float32, float16, bfloat16 or q8_0. Default: "
-            "float32.",
+            "The type of the weights: for gguf float32, float16, bfloat16 or q8_0; for ctranslate2 "
+            "float32, int8, int16, float16 or bfloat16. Default: float32.",
             metavar="TYPE",
         ),
     ] = None,

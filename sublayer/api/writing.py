@@ -11,6 +11,7 @@ from sublayer.api.arguments import (
     BeamSearch,
     Decoding,
     Device,
+    Engine,
     Model,
     Plugins,
     as_paths,
@@ -281,6 +282,7 @@ def generate(
     n: Continuations = 1,
     window: Window = None,
     precision: Precision = "float32",
+    engine: Engine = None,
     device: Device = None,
     plugins: Plugins = (),
     show: "Show | None" = None,
@@ -305,6 +307,10 @@ def generate(
         ),
         (not prompt, "--prompt is empty: give at least one character to continue from"),
         (
+            engine and window,
+            f"--window {window} has no effect with --engine {engine}: leave it out",
+        ),
+        (
             decoding.get("temperature") == 0.0 and n > 1,
             f"--batch {n} would give the same text {n} times with --temperature 0: leave out one",
         ),
@@ -323,9 +329,11 @@ def generate(
         from sublayer.model.transformer import Decoder, EncoderDecoder
 
     sampling = _sampling(decoding) or Sampling(1.0, None, None)
-    text_model = loaded(run, device, getattr(torch, precision))
+    dtype = None if engine and precision == "float32" else getattr(torch, precision)
+    text_model = loaded(run, device, dtype, engine=engine)
     kind = text_model.model.config.kind
     of_decoders = {"--window": window, "--stop": " ".join(map(repr, stop)) or None}
+    of_decoders["--engine"] = engine
     if isinstance(text_model.model, EncoderDecoder):
         for name, value in of_decoders.items():
             if value is not None:
@@ -340,6 +348,8 @@ def generate(
         raise ConfigError(f"{path} is an {kind} and predicts no next token: name a decoder's run")
     if beam is not None:
         raise ConfigError(f"--beam {beam} fills gaps, but {path} is a decoder: leave it out")
+    if engine is not None and sampling.temperature > 0.0:
+        note(f"sampled by {engine}, whose draws differ from sublayer's of the same seed")
     texts, n_tokens, seconds = continue_prompt(
         text_model,
         path,
@@ -427,6 +437,7 @@ def translate(
             most=MOST_ROWS,
         ),
     ] = 2048,
+    engine: Engine = None,
     device: Device = None,
     plugins: Plugins = (),
     show: Callable[[TranslatedLine], None] | None = None,
@@ -458,7 +469,7 @@ def translate(
             "wider beam"
         )
     keep_freed_memory()
-    text_model = loaded(run, device, average=average)
+    text_model = loaded(run, device, average=average, engine=engine)
     config = text_model.model.config
     if not isinstance(text_model.model, EncoderDecoder):
         raise ConfigError(
@@ -530,6 +541,7 @@ def predict(
             most=MOST_ROWS,
         ),
     ] = None,
+    engine: Engine = None,
     device: Device = None,
     plugins: Plugins = (),
     dtype: "torch.dtype | None" = None,
@@ -552,6 +564,7 @@ def predict(
         length_penalty=length_penalty,
         average=average,
         batch=batch,
+        engine=engine,
         device=device,
         dtype=dtype,
         **decoding,
@@ -566,6 +579,7 @@ def load_answerer(
     length_penalty: float | None = None,
     average: int | None = None,
     batch: int | None = None,
+    engine: str | None = None,
     device: str | None = None,
     dtype: "torch.dtype | str | None" = None,
     **decoding: Unpack[Decoding],
@@ -588,9 +602,6 @@ def load_answerer(
         beam, seed = decoding.get("beam") or 1, decoding.get("seed") or 0
         writing = Writing(beam, length_penalty, _sampling(decoding), seed)
     torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    if isinstance(run, TextModel):
-        model = loaded(run, device, torch_dtype, average)
-        return Answerer([model], task, batch=batch, writing=writing)
     if len(runs) > 1:
         if writes:
             raise ConfigError(
@@ -598,9 +609,23 @@ def load_answerer(
                 f"{WRITING_OPTIONS}"
             )
         find_members(runs)
-    models = [loaded(path, device, torch_dtype, average) for path in runs]
+    given = [run] if isinstance(run, TextModel) else runs
+    models = [loaded(each, device, torch_dtype, average, engine) for each in given]
     names = list(map(str, runs)) if len(runs) > 1 else ()
-    return Answerer(models, task, names=names, batch=batch, writing=writing)
+    answerer = Answerer(models, task, names=names, batch=batch, writing=writing)
+    if engine is not None:
+        from sublayer.interop.engines import check_states
+
+        if not answerer.is_written:
+            check_states(models)
+        elif writing is not None and (
+            writing.sampling is not None or models[0].model.config.kind == "decoder"
+        ):
+            raise ConfigError(
+                f"--engine {engine} writes answers greedily, or by a beam of an encoder-decoder: "
+                "leave out other options of decoding"
+            )
+    return answerer
 
 
 @checked
@@ -620,6 +645,7 @@ def embed(
         int,
         Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
     ] = 32,
+    engine: Engine = None,
     device: Device = None,
     plugins: Plugins = (),
 ) -> "NDArray[np.float32]":
@@ -630,5 +656,9 @@ def embed(
     """
     from sublayer.evaluation.vectors import embed_all
 
-    model = loaded(run, device)
+    model = loaded(run, device, engine=engine)
+    if engine is not None:
+        from sublayer.interop.engines import check_states
+
+        check_states([model])
     return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)

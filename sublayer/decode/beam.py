@@ -170,6 +170,11 @@ def search(
         raise ConfigError(
             "the model is in training mode, with dropout: call model.eval() before translating"
         )
+    if model.engine is not None:
+        assert not other_ends and goes_on is None, "an engine knows one end"
+        ids = {"end_id": end_id, "pad_id": pad_id, "sentences": sentences}
+        yield from model.engine.search(sources, settings, **ids)
+        return
     batch = _SourceSearch(
         model,
         settings,

@@ -126,6 +126,15 @@ def generate(
             f"the prompt has {prompt.shape[1]:,} tokens, more than the context of {longest:,}: "
             "shorten it"
         )
+    if model.engine is not None:
+        room = longest - prompt.shape[1] + 1
+        if n_tokens > room:
+            raise ConfigError(
+                f"--engine {model.engine.name} cannot slide beyond the context of {longest:,}: "
+                f"give --tokens {room:,} or fewer, or leave --engine out"
+            )
+        yield from model.engine.generate(prompt, n_tokens, sampling, seed)
+        return
     reader = _Reader(model, prompt.shape[0], longest, window, n_tokens)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
     tokens = prompt

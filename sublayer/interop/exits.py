@@ -23,6 +23,8 @@ class Exit:
     represent."""
     options: tuple[str, ...] = ()
     """Parameters of ``sublayer.export`` that only some formats take, and that it takes."""
+    engine: str = ""
+    """Its class, as ``module:class``, by which ``--engine`` computes; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ EXITS: dict[str, Exit] = {
     "safetensors": Exit(
         "plain weights, with the model's settings as JSON",
         "sublayer.interop.certificate:export_safetensors",
+    ),
+    "ctranslate2": Exit(
+        "that of CTranslate2 and of `--engine ctranslate2`, for a fast processor or GPU",
+        "sublayer.interop.ctranslate2:export_ctranslate2",
+        options=("dtype",),
+        engine="sublayer.interop.ctranslate2:CTranslate2",
     ),
 }
 """Formats by name."""

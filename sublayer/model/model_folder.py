@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -195,6 +196,17 @@ def read_config(folder: Path) -> ResolvedModel:
     path = folder / CONFIG_NAME
     with _reading(path):
         described = read_json_object(path, CheckpointError)
+    config = parse_config(described, path)
+    with _reading(folder / WEIGHTS_NAME):
+        stored = stored_weights(folder)
+        headers = stored.headers()
+        shapes = {name: header.shape for name, header in headers.items()}
+        check_shapes(config, shapes, source=stored.described)
+    return config
+
+
+def parse_config(described: Mapping[str, Any], path: Path) -> ResolvedModel:
+    """Parse the resolved config in the content of a file; raise CheckpointError, with ``path``."""
     if described.get("format") != MODEL_FORMAT:
         raise CheckpointError(
             f"{path} does not describe a {MODEL_FORMAT} model: name another folder, or import it"
@@ -223,13 +235,7 @@ def read_config(folder: Path) -> ResolvedModel:
         is_needed = settings.kind == "encoder-decoder" or name not in DECODER_FIELDS
         if value is None and is_needed:
             raise CheckpointError(f"{path} lacks model.{name}: name another model")
-    config = ResolvedModel.model_validate(dict(settings))
-    with _reading(folder / WEIGHTS_NAME):
-        stored = stored_weights(folder)
-        headers = stored.headers()
-        shapes = {name: header.shape for name, header in headers.items()}
-        check_shapes(config, shapes, source=stored.described)
-    return config
+    return ResolvedModel.model_validate(dict(settings))
 
 
 def check_shapes(

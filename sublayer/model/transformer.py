@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -256,6 +256,8 @@ class Transformer(Body):
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
     """Token whose hidden state represents the text, since it sees all of the text."""
+    engine: Any = None
+    """Program that computes in place of PyTorch (``sublayer.interop.engines``); None for none."""
     head: VocabularyHead | None
     pooler: Pooler | None
     sentence_head: SentenceHead | None
