@@ -275,7 +275,7 @@ class Family:
     def required_fields(self, config: ResolvedModel) -> Fields:
         """Return the fields required by the class, with values (see ``expand``)."""
         required = dict(self.always)
-        if "embedding_scale" in required:
+        if required.get("embedding_scale") == "none":
             # Scaled embeddings become a plain table, separate from the output matrix.
             required["tie_embeddings"] = config.tie_embeddings and config.embedding_scale == "none"
         if required.get("share") == "none":
@@ -305,8 +305,12 @@ class Family:
         for ours, theirs in self.parts:
             is_tensor = ours.endswith((".weight", ".bias"))
             yield from [Pair((theirs,), ours)] if is_tensor else pair_linear(theirs, ours)
+        yield from self.pairs_of_blocks(config)
+
+    def pairs_of_blocks(self, config: ResolvedModel) -> Iterator[Pair]:
+        """Pair the tensors of blocks."""
         names = self.block_names(config)
-        yield from pair_blocks(config, self.unit, names, is_transposed=self.is_transposed)
+        return pair_blocks(config, self.unit, names, is_transposed=self.is_transposed)
 
     def block_names(self, config: ResolvedModel) -> Mapping[str, BlockNames]:
         """Return the names of a block's parts, by the kind of sub-layer."""

@@ -72,7 +72,7 @@ _SHARED = {
     "is_encoder_decoder": harmless(False),
     **NEVER,
 }
-_ALIASES = {
+ALIASES = {
     "hidden_size": "n_embd",
     "max_position_embeddings": "n_positions",
     "num_attention_heads": "n_head",
@@ -96,7 +96,7 @@ GPT2_FIELDS = ClassFields(
         "scale_attn_by_inverse_layer_idx": harmless(False),
         "reorder_and_upcast_attn": harmless(False),
     },
-    aliases=_ALIASES,
+    aliases=ALIASES,
     ignored=_IGNORED,
 )
 # Every name of a GELU means the tanh form here.
@@ -114,7 +114,7 @@ GPT1_FIELDS = ClassFields(
         "n_positions": same(512, "max_len"),
         "afn": network("gelu", _GPT1_ACTIVATIONS),
     },
-    aliases=_ALIASES,
+    aliases=ALIASES,
     ignored=_IGNORED | names("n_special predict_special_tokens"),
 )
 # Any other summary would read other states, or apply more than a linear map.
@@ -198,8 +198,12 @@ class Gpt2(Family):
     }
     answering: Mapping[Answers, Answering] = {"labels": _LABELS}
     prefix, heads = "transformer.", (_OUTPUT,)
-    parts = (("embedding", "wte"), ("positions.tables.0", "wpe"), *_PARTS)
-    ties = {_OUTPUT: "wte.weight"}
+    parts: tuple[tuple[str, str], ...] = (
+        ("embedding", "wte"),
+        ("positions.tables.0", "wpe"),
+        *_PARTS,
+    )
+    ties: Mapping[str, str] = {_OUTPUT: "wte.weight"}
     unit, is_transposed = "h.{layer}.", True
     block = {
         "attention": ("ln_1", "attn.c_attn", "attn.c_proj"),

@@ -1,6 +1,7 @@
 """The tables of classes: a tiny config of each that is read, and models that become each."""
 
 from sublayer.tasks.task import Task
+from tests.breadth import rows
 
 VOCAB_SIZE = 23
 _HF_GPT1 = {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}
@@ -22,6 +23,22 @@ _HF_MODERNBERT = {**_HF_ENCODER, "num_hidden_layers": 4, "local_attention": 4, "
 _HF_T5 = {"vocab_size": VOCAB_SIZE, "d_model": 12, "d_kv": 5, "d_ff": 10, "num_layers": 2}
 _HF_T5 |= {"num_decoder_layers": 1, "num_heads": 3, "decoder_start_token_id": 0}
 _HF_T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 5}
+_HF_LLAMA = {"vocab_size": VOCAB_SIZE, "hidden_size": 16, "intermediate_size": 10}
+_HF_LLAMA |= {"num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 16}
+_HF_LLAMA |= {"pad_token_id": None}
+_HF_GROUPED = {**_HF_LLAMA, "num_key_value_heads": 2}
+_HF_GEMMA = {**_HF_GROUPED, "head_dim": 6}
+_HF_GPTJ = {**_HF_GPT2, "n_embd": 16, "n_head": 4, "rotary_dim": 2, "pad_token_id": None}
+_HF_DECODERS = {
+    "llama": ("Llama", _HF_LLAMA), "mistral": ("Mistral", _HF_GROUPED),
+    "smollm3": ("SmolLM3", _HF_GROUPED), "qwen2": ("Qwen2", _HF_GROUPED),
+    "qwen3": ("Qwen3", _HF_GEMMA), "olmo2": ("Olmo2", _HF_GROUPED),
+    "gemma2": ("Gemma2", _HF_GEMMA), "gemma3_text": ("Gemma3", _HF_GEMMA),
+    "granite": ("Granite", _HF_GROUPED), "gpt_neox": ("GPTNeoX", {**_HF_LLAMA, "rotary_pct": 0.5}),
+    "gptj": ("GPTJ", _HF_GPTJ), "cohere": ("Cohere", _HF_GROUPED),
+    "nanochat": ("NanoChat", _HF_GROUPED),
+}  # fmt: skip
+WITHOUT_LABELS = ("granite", "cohere", "nanochat")
 
 
 def _choices(title, fields):
@@ -62,6 +79,14 @@ CLASSES = {
         ("ModernBertForSequenceClassification", {**_HF_MODERNBERT, **_HF_LABELS}),
     "modernbert for choices": _choices("ModernBertForMultipleChoice", _HF_MODERNBERT),
 }  # fmt: skip
+FORMER = tuple(CLASSES)
+for _name, (_class, _fields) in _HF_DECODERS.items():
+    CLASSES[_name] = (f"{_class}ForCausalLM", _fields)
+for _name in _HF_DECODERS.keys() - set(WITHOUT_LABELS):
+    _title = "Gemma3Text" if _name == "gemma3_text" else _HF_DECODERS[_name][0]
+    _labelled = {**_HF_DECODERS[_name][1], **_HF_LABELS}
+    CLASSES[f"{_name} for labels"] = (f"{_title}ForSequenceClassification", _labelled)
+TRIED = [*FORMER, *rows(sorted(CLASSES.keys() - set(FORMER)), 8)]
 """The class of transformers and its tiny config, by the name of the family."""
 _OF_ENCODERS, _EPS = {"hidden_act": "relu", "layer_norm_eps": 0.01}, {"layer_norm_epsilon": 0.01}
 SMALL_CHANGES = {
@@ -75,6 +100,19 @@ SMALL_CHANGES = {
     "bart": {"activation_function": "relu", "scale_embedding": True},
     "roberta": _OF_ENCODERS, "electra": _OF_ENCODERS, "distilbert": {"activation": "relu"},
     "modernbert": {"hidden_activation": "silu", "norm_eps": 0.01, "global_attn_every_n_layers": 2},
+    "llama": {"hidden_act": "linear", "attention_bias": False, "rope_theta": 50.0},
+    "mistral": {"sliding_window": 3, "hidden_act": "sigmoid"},
+    "smollm3": {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 3},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
+    "qwen3": {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True},
+    "olmo2": {"rms_norm_eps": 0.01, "rope_parameters": {"rope_type": "default", "rope_theta": 9.0}},
+    "gemma2": {"query_pre_attn_scalar": 7, "attn_logit_softcapping": None, "sliding_window": 3},
+    "gemma3_text": {"sliding_window_pattern": 2, "sliding_window": 3, "rope_local_base_freq": 9.0},
+    "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 3, "logits_scaling": 2.0},
+    "gpt_neox": {"use_parallel_residual": False, "rotary_emb_base": 70, "hidden_act": "relu2"},
+    "gptj": {"activation_function": "silu", "rotary_dim": 4, **_EPS},
+    "cohere": {"logit_scale": 0.7, "hidden_act": "gelu", "rope_theta": 70},
+    "nanochat": {"final_logit_softcapping": None, "hidden_act": "gelu"},
 }  # fmt: skip
 """Values of another kind than a field's default, which fit a tiny model's tensors."""
 IN_FLOAT32 = ("modernbert",)
@@ -110,6 +148,26 @@ _MODERNBERT = {**_ROBERTA, "norm_order": "pre", "first_norm": False, "positions"
 _MODERNBERT |= {"ffn": "geglu", "bias": False, "n_layers": 3, "rotary_local_base": 50.0}
 _MODERNBERT |= {"attention_window": 4, "window_pattern": "GL", "rotary_base": 500.0}
 _RELU, _GELU, _TRANSFORM = ({"pooler": name} for name in ("relu", "gelu", "transform"))
+_LLAMA = {**_SIZES, "norm": "rms", "positions": "rotary", "ffn": "swiglu", "bias": False}
+_GEMMA = {**_LLAMA, "norm_order": "around", "embedding_scale": "sqrt", "ffn": "geglu"}
+_NEOX = {**_SIZES, "positions": "rotary", "rotary_fraction": 0.5, "ffn": "gelu"}
+_PARALLEL = {"block": "parallel", "rotary_layout": "interleaved"}
+_DECODERS = {
+    "llama": _LLAMA, "mistral": {**_LLAMA, "attention_window": 4, "n_kv_heads": 1},
+    "smollm3": {**_LLAMA, "position_pattern": "PN"},
+    "qwen2": {**_LLAMA, "bias": dict.fromkeys(("query", "key", "value"), True)},
+    "qwen3": {**_LLAMA, "qk_norm": "rms", "d_head": 6},
+    "olmo2": {**_LLAMA, "norm_order": "after", "qk_norm": "rms", "qk_norm_over": "all"},
+    "gemma2": {**_GEMMA, "score_cap": 0.9, "attention_window": 3, "window_pattern": "LG"},
+    "gemma3_text": {**_GEMMA, "qk_norm": "rms", "attention_window": 3, "window_pattern": "LG",
+                    "rotary_local_base": 99.0},
+    "granite": {**_LLAMA, "residual_scale": 0.3, "embedding_scale": 2.5},
+    "gpt_neox": {**_NEOX, "rotary_base": 99.0}, "gptj": {**_NEOX, **_PARALLEL, "bias": False},
+    "cohere": {**_LLAMA, **_PARALLEL, "norm": "layer", "norm_bias": False, "output_scale": 4.0},
+    "nanochat": {**_LLAMA, "ffn": "relu2", "norm_affine": False, "final_norm": "plain",
+                 "embedding_norm": "plain", "qk_norm": "rms", "qk_norm_gain": False,
+                 "rotary_layout": "halves-clockwise", "logit_cap": 9.0},
+}  # fmt: skip
 CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
 EXPORTED = {
     "gpt2": ("gpt2", _GPT2), "openai-gpt": ("openai-gpt", _GPT1),
@@ -144,4 +202,11 @@ EXPORTED = {
     "modernbert for labels": ("modernbert for labels", {**_MODERNBERT, **_LABELS, **_TRANSFORM}),
     "modernbert for choices": ("modernbert for choices", {**_MODERNBERT, **_CHOICES, **_TRANSFORM}),
 }  # fmt: skip
+FORMER_EXPORTED = tuple(EXPORTED)
+for _name, _fields in _DECODERS.items():
+    EXPORTED[_name] = (_name, _fields)
+    if _name not in WITHOUT_LABELS:
+        _labelled = {key: each for key, each in _fields.items() if key != "logit_cap"}
+        _labelled |= {"head": "none", "label_outputs": 3}
+        EXPORTED[f"{_name} for labels"] = (f"{_name} for labels", _labelled)
 """The class that each becomes, and the fields of one that does."""

@@ -1,7 +1,29 @@
-"""Norms of transformers' T5 in the type of the model, in which logits are compared."""
+"""Classes of transformers in the type of the model, in which logits are compared."""
 
 import pytest
 import torch
+
+from sublayer.interop import certificate
+from tests.interop.tiny import lifted
+
+
+@pytest.fixture(autouse=True, scope="module")
+def wide_decoders():
+    """Have certificates compare in float64 what decoders of transformers compute in float32."""
+    build, theirs = certificate._build, certificate.CertificateBatch.theirs
+
+    def built(kind, fields, tensors):
+        with lifted(kind):
+            return build(kind, fields, tensors)
+
+    def answered(batch, model, oracle):
+        with lifted(type(model), model.dtype):
+            return theirs(batch, model, oracle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate, "_build", built)
+        patch.setattr(certificate.CertificateBatch, "theirs", answered)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,15 +1,252 @@
-"""Decoders of transformers, by class: in and out; the options of formats."""
+"""Decoders of transformers, by class: fields and weights in and out; options of formats."""
 
 import dataclasses
+import random
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from sublayer.api.run import export
-from sublayer.errors import ConfigError
+from sublayer.api.run import export, load
+from sublayer.cli import main as cli
+from sublayer.config.load import load_recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.decode.sample import GREEDY, generate
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.exits import EXITS
-from sublayer.interop.huggingface import export_huggingface
-from tests.interop.folders import read_json
+from sublayer.interop.foreign_config import Content
+from sublayer.interop.huggingface import (
+    FAMILIES,
+    export_huggingface,
+    family_for,
+    import_huggingface,
+    read_huggingface,
+)
+from sublayer.model.transformer import build
+from sublayer.text_model import TextModel
+from tests.breadth import TRIES_ALL, rows
+from tests.interop.classes import CLASSES, FORMER
+from tests.interop.folders import change_json, check_refused, close, read_json
 from tests.interop.test_classes import built
+from tests.interop.tiny import Tiny, config_of, lifted, ours, theirs, tiny, with_random_vectors
+from tests.model.test_published import LIMITS, PIECES, PUBLISHED, draw, logits_of_class, models
+
+TITLES = {title: name for name, (title, _) in CLASSES.items()}
+KNOWN = [number for number, row in enumerate(PUBLISHED) if row.title in TITLES]
+DECODERS = [name for name in CLASSES if name not in FORMER and not name.endswith("labels")]
+IDLE = {"qk_norm_place": "before", "bias": False, "block": ""}
+"""Fields that equal models may have in several ways."""
+
+
+def saved(model, folder):
+    """Save a random model of a class as transformers does, with its tied tensors once."""
+    fields = {key: each for key, each in model.config.to_dict().items() if key != "dtype"}
+    stored = {}
+    for name, tensor in model.state_dict().items():
+        stored.setdefault(tensor.data_ptr(), (name, tensor.contiguous()))
+    return Tiny("", type(model), fields, dict(stored.values())).save(folder)
+
+
+@pytest.mark.parametrize("number", rows(KNOWN, 6), ids=lambda number: f"{PUBLISHED[number].title}")
+@torch.no_grad()
+def test_published_decoders_come_in_with_their_fields_and_go_out_with_their_logits(
+    tmp_path, number
+):
+    (model, expected), kind = models(number, 0, torch.float64), PUBLISHED[number].title
+    folder = saved(model, tmp_path / "theirs")
+    certificate = import_huggingface(folder, tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < LIMITS[torch.float64]
+    assert "ignored" not in certificate
+    again = read_huggingface(folder)
+    assert dict(again.model.config) | IDLE == dict(expected.config) | IDLE
+    weights = again.model.state_dict()
+    for name, tensor in expected.state_dict().items():
+        close(weights[name], tensor, 1e-15)
+    export_huggingface(again, tmp_path / "back", kind)
+    exported = read_json(tmp_path / "back" / "config.json")
+    assert exported["architectures"] == [kind]
+    with lifted(type(model)):
+        rules = {"dtype": torch.float64, "attn_implementation": "eager"}
+        back, (tokens, mask) = type(model).from_pretrained(tmp_path / "back", **rules), draw(1)
+        for pieces in ((13,), PIECES):
+            found, wanted = (logits_of_class(each, tokens, mask, pieces) for each in (back, model))
+            close(found[mask], wanted[mask])
+    assert read_huggingface(tmp_path / "back").model.config == again.model.config
+
+
+def is_accepted(field, value):
+    try:
+        field.rule(value)
+    except ValueError:
+        return False
+    return True
+
+
+def drawn(name, draws):
+    """Draw fields of a class's config, of sizes, windows, positions, biases, scales and caps."""
+    n_heads = draws.choice([2, 4])
+    values = {
+        "vocab_size": [19], "hidden_size": [16], "n_embd": [16], "num_hidden_layers": [2, 3],
+        "n_layer": [2, 3], "max_position_embeddings": [32], "n_positions": [32],
+        "num_attention_heads": [n_heads], "n_head": [n_heads], "head_dim": [4, 6, 8],
+        "pad_token_id": [None], "num_key_value_heads": [1, 2, n_heads],
+        "intermediate_size": [6, 20], "n_inner": [None, 9],
+        "hidden_act": ["silu", "gelu", "gelu_pytorch_tanh", "relu"],
+        "hidden_activation": ["silu", "gelu", "gelu_pytorch_tanh", "relu"],
+        "activation_function": ["relu", "gelu", "gelu_new", "relu2"], "rotary_dim": [2, 4],
+        "rope_theta": [50.0, 10_000.0], "rope_local_base_freq": [9.0], "rotary_emb_base": [70.0],
+        "rotary_pct": [0.5, 1.0], "sliding_window": [2, 4], "use_sliding_window": [True, False],
+        "max_window_layers": [0, 1], "sliding_window_pattern": [2, 3],
+        "no_rope_layer_interval": [1, 2, 9], "use_parallel_residual": [True, False],
+        "attention_bias": [True, False], "mlp_bias": [True, False],
+        "tie_word_embeddings": [True, False], "final_logit_softcapping": [None, 1.5],
+        "attn_logit_softcapping": [None, 0.7], "query_pre_attn_scalar": [4, 7],
+        "embedding_multiplier": [1.0, 3.0], "logits_scaling": [1.0, 2.5],
+        "attention_multiplier": [0.3, 0.5], "residual_multiplier": [1.0, 0.22],
+        "logit_scale": [1.0, 0.25], "rms_norm_eps": [1e-6, 1e-3], "layer_norm_eps": [1e-5],
+    }  # fmt: skip
+    drawn = {}
+    for key, field in FAMILIES[name].fields.fields.items():
+        accepted = [value for value in values.get(key, ()) if is_accepted(field, value)]
+        if accepted:
+            drawn[key] = draws.choice(accepted)
+    return drawn
+
+
+SEEDS = range(25 if TRIES_ALL else 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", rows(DECODERS, 4))
+@torch.no_grad()
+def test_random_decoders_come_in_and_go_out(tmp_path, name, seed):
+    fields = drawn(name, random.Random(f"{name} {seed}"))
+    original = tiny(name, **dict.fromkeys(CLASSES[name][1], ...) | fields)
+    folder = original.save(tmp_path / "theirs")
+    certificate = import_huggingface(folder, tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < LIMITS[torch.float64]
+    read, (tokens, mask) = read_huggingface(folder), draw(seed)
+    model = read.model
+    export_huggingface(read, tmp_path / "back", FAMILIES[name].title)
+    with lifted(original.kind):
+        back = original.kind.from_pretrained(tmp_path / "back", dtype=torch.float64)
+        expected = logits_of_class(back.eval(), tokens, mask)
+    close(model(tokens, mask).logits[mask], expected[mask])
+    greedy = torch.cat([*generate(model, tokens[1:, :5], 6, GREEDY)])
+    expected = back.generate(tokens[1:, :5], max_new_tokens=6, do_sample=False)
+    assert torch.equal(greedy, expected[0, 5:])
+
+
+@pytest.mark.parametrize("name, changes, ours_of_it", [
+    ("llama", {"rope_theta": 500.0}, {"rotary_base": 500.0}),
+    ("llama", {"rope_theta": 9.0, "rope_scaling": {"type": "default"}}, {"rotary_base": 9.0}),
+    ("cohere", {}, {"rotary_base": 500_000.0}), ("smollm3", {}, {"rotary_base": 2_000_000.0}),
+    ("gpt_neox", {"rotary_emb_base": 70, "rotary_pct": 1.0},
+     {"rotary_base": 70.0, "rotary_fraction": 1.0, "block": "parallel"}),
+    ("gemma3_text", {"rope_theta": 9.0, "rope_local_base_freq": 3.0, "sliding_window_pattern": 2},
+     {"rotary_base": 9.0, "rotary_local_base": 3.0, "window_pattern": "LG"}),
+    ("gemma3_text", {"layer_types": ["full_attention"] * 2}, {"rotary_base": 1e6}),
+    ("qwen2", {"use_sliding_window": False, "max_window_layers": 0}, {"attention_window": "none"}),
+    ("mistral", {"sliding_window": None}, {"attention_window": "none"}),
+    ("smollm3", {"no_rope_layers": [0, 0]}, {"positions": "none"}),
+    ("granite", {"attention_multiplier": 0.5}, {"attention_scale": "sqrt"}),
+    ("llama", {"pad_token_id": -1}, {}),
+])  # fmt: skip
+def test_fields_of_either_version_of_transformers_are_read(tmp_path, name, changes, ours_of_it):
+    original = tiny(name, **changes)
+    model = read_huggingface(original.save(tmp_path / "theirs")).model
+    assert {key: getattr(model.config, key) for key in ours_of_it} == ours_of_it
+    close(ours(model), theirs(original.model()))
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize("name, changes, message", [
+    ("llama", {"rope_scaling": LLAMA3}, "rope_scaling = .*only rope_type = 'default'"),
+    ("qwen2", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_parameters = "),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "only type = 'default'"),
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+    ("gemma3_text", {"rope_parameters": {"rope_theta": 9.0}}, "only tables of full_attention"),
+    ("mistral", {"attention_bias": True}, "attention_bias = True"),
+    ("llama", {"sliding_window": 4}, "sliding_window = 4"),
+    ("llama", {"num_local_experts": 8}, "num_local_experts = 8"),
+    ("cohere", {"use_qk_norm": True}, "use_qk_norm = True"),
+    ("gemma2", {"layer_types": ["chunked_attention"] * 2}, "layer_types = .*only 'sliding"),
+    ("gemma2", {"layer_types": ["full_attention"]}, "layer_types has 1 entries for 2 layers"),
+    ("gemma2", {"sliding_window": None}, "need a sliding_window"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
+    ("smollm3", {"no_rope_layers": [2, 1]}, "no_rope_layers = "),
+    ("llama", {"head_dim": 4, "num_attention_heads": 3, "num_key_value_heads": 3},
+     "Llama's class has no model.n_heads = 3"),
+    ("gpt_neox", {"rotary_pct": 0.3}, "even number of rotated features"),
+    ("gptj", {"rotary_dim": 6}, "rotary_fraction = 1.5"),
+    ("llama", {"hidden_act": "mish"}, "hidden_act = 'mish'"),
+    ("llama", {"pad_token_id": 23}, "pad_token_id = 23 is not within vocab_size = 23"),
+])  # fmt: skip
+def test_a_field_that_changes_the_model_is_refused_by_name(name, changes, message):
+    family, fields = FAMILIES[name], {**CLASSES[name][1], **changes}
+    with pytest.raises(CheckpointError, match=message):
+        family.read_config(family.fields.read(Content("config.json", fields)), {})
+
+
+@pytest.mark.parametrize("base", [10_000.0, 70.0])
+def test_the_modern_recipe_is_llamas_and_comes_back_and_goes_on(tmp_path, base):
+    changes = ["model.d_model=32", "model.d_ff=48", "model.n_layers=2", f"model.rotary_base={base}"]
+    model, tokenizer = load_recipe("llama-2023", changes).recipe.model, train_tokenizer("bytes", [])
+    config = resolve_model(model, vocab_size=tokenizer.vocab_size, context=24)
+    model = with_random_vectors(build(config, seed=0))
+    certificate = export_huggingface(TextModel(model, tokenizer), tmp_path / "out")
+    fields = read_json(tmp_path / "out" / "config.json")
+    assert fields["architectures"] == ["LlamaForCausalLM"]
+    assert fields["rope_theta"] == fields["rope_parameters"]["rope_theta"] == base
+    assert certificate["largest_difference"]["float32"] < LIMITS[torch.float32]
+    import_huggingface(tmp_path / "out", tmp_path / "back")
+    again = load(tmp_path / "back")
+    tokens = torch.arange(12)[None]
+    assert torch.equal(again(tokens).logits, model(tokens).logits)
+    assert again.config.rotary_base == base
+    words = ["generate", str(tmp_path / "back"), "--prompt", "the cat", "--tokens", "4"]
+    assert cli.main(words) == 0
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "gptj", "llama"])
+def test_a_bias_of_labels_is_folded_into_a_norms_offsets_or_refused(tmp_path, name):
+    model = with_random_vectors(build(config_of(f"{name} for labels"), seed=1).double())
+    if name == "llama":
+        with pytest.raises(ConfigError, match="no offsets that label_head.bias"):
+            export_huggingface(TextModel(model), tmp_path / "refused")
+        return
+    certificate = export_huggingface(TextModel(model), tmp_path / "out")
+    assert certificate["largest_difference"]["float64"] < LIMITS[torch.float64]
+
+
+def test_the_first_class_that_can_represent_a_model_is_written(tmp_path):
+    def chosen(name, **changes):
+        return family_for(config_of(name, **changes)).title
+
+    for fields in ({}, {"n_kv_heads": 1, "norm_affine": False, "share": "all"}, {"bias": True}):
+        assert chosen("llama", **fields) == "Llama"
+    assert chosen("llama", attention_window=3, window_pattern="LG") == "SmolLM3"
+    assert chosen("llama", attention_scale=2.5) == "Granite"
+    with pytest.raises(ConfigError, match="Llama's class cannot represent model.sinks = true: "):
+        export_huggingface(built("llama", sinks=True), tmp_path / "refused")
+
+
+def test_old_masks_and_angles_and_shards_of_halves_are_read(tmp_path):
+    original = tiny("gpt_neox", dtype=torch.float32)
+    folder = original.save(tmp_path / "theirs")
+    change_json(folder / "config.json", torch_dtype="float16")
+    half = {name: tensor.half() for name, tensor in original.tensors.items()}
+    half |= {"gpt_neox.layers.0.attention.bias": torch.ones(1, 1, 3, 3)}
+    half["embed_out.weight"] = half.pop("lm_head.weight")
+    half |= {"gpt_neox.layers.1.attention.rotary_emb.inv_freq": torch.ones(2)}
+    save_file(half, folder / "model.safetensors")
+    assert read_huggingface(folder).model.embedding.weight.dtype == torch.float32
+    half.pop("gpt_neox.layers.1.mlp.dense_h_to_4h.bias")
+    save_file(half, folder / "model.safetensors")
+    check_refused(folder, "the weights lack layers.1.mlp.dense_h_to_4h.bias")
 
 
 def test_a_class_is_named_or_refused_and_a_format_takes_only_its_options(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.step import Stepper
+from sublayer.interop.decoders import AROUND, ATTENTION, GROUPED, HEAD_NORMS, NETWORK, GptJ, GptNeoX
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.transformer import compose
@@ -37,31 +38,6 @@ FIELDS = {
     "n_layers": 3, "d_model": 16, "n_heads": 4, "d_ff": 20, "tie_embeddings": False,
     "positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False,
 }  # fmt: skip
-ATTENTION = {
-    "0.norm": "input_layernorm",
-    "0.function.projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
-    "0.function.output": "self_attn.o_proj",
-}
-GROUPED = {
-    "0.norm": "input_layernorm",
-    "0.function.queries": "self_attn.q_proj",
-    "0.function.projection": "self_attn.k_proj self_attn.v_proj",
-    "0.function.output": "self_attn.o_proj",
-}
-HEAD_NORMS = {
-    "0.function.query_norm": "self_attn.q_norm",
-    "0.function.key_norm": "self_attn.k_norm",
-}
-NETWORK = {
-    "1.norm": "post_attention_layernorm",
-    "1.function.input": "mlp.gate_proj mlp.up_proj",
-    "1.function.output": "mlp.down_proj",
-}
-AROUND = {
-    "0.output_norm": "post_attention_layernorm",
-    "1.norm": "pre_feedforward_layernorm",
-    "1.output_norm": "post_feedforward_layernorm",
-}
 OUTSIDE = {"embedding": "model.embed_tokens", "final_norm": "model.norm", "head": "lm_head"}
 
 
@@ -109,14 +85,7 @@ def rope(base, **more):
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base, **more}}
 
 
-NEOX = {
-    "0.norm": "input_layernorm",
-    "0.function.projection": "attention.q attention.k attention.v",
-    "0.function.output": "attention.dense",
-    "1.norm": "post_attention_layernorm",
-    "1.function.input": "mlp.dense_h_to_4h",
-    "1.function.output": "mlp.dense_4h_to_h",
-}
+NEOX = {**GptNeoX.layer, "0.function.projection": "attention.q attention.k attention.v"}
 OUTSIDE_NEOX = {
     "embedding": "gpt_neox.embed_in",
     "final_norm": "gpt_neox.final_layer_norm",
@@ -126,13 +95,6 @@ OUTSIDE_NEOX = {
 
 OF_NEOX = {"norm": "layer", "ffn": "gelu", "gelu": "exact", "bias": True, "rotary_base": 100.0}
 OF_NEOX |= {"rotary_fraction": 0.5}
-GPTJ = {
-    "0.norm": "ln_1",
-    "0.function.projection": "attn.q_proj attn.k_proj attn.v_proj",
-    "0.function.output": "attn.out_proj",
-    "1.function.input": "mlp.fc_in",
-    "1.function.output": "mlp.fc_out",
-}
 OUTSIDE_GPTJ = {
     "embedding": "transformer.wte",
     "final_norm": "transformer.ln_f",
@@ -281,7 +243,7 @@ PUBLISHED = [
         {"rotary_dim": 2, "n_inner": 20, "intermediate_size": ...},
         {"norm": "layer", "ffn": "gelu", "bias": {"ffn": True}, "head_bias": True}
         | {"block": "parallel", "rotary_fraction": 0.5, "rotary_layout": "interleaved"},
-        GPTJ,
+        GptJ.layer,
         OUTSIDE_GPTJ,
         "transformer.h.",
     ),
