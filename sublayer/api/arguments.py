@@ -59,10 +59,10 @@ Model = Annotated[
     ),
 ]
 Engine = Annotated[
-    Literal["ctranslate2"] | None,
+    Literal["ctranslate2", "onnx"] | None,
     Option(
-        "Program that computes in place of PyTorch, for a folder of `export --to ctranslate2`; any "
-        "other model is converted first."
+        "Program that computes in place of PyTorch, for a folder of `export --to` it; any other "
+        "model is converted first."
     ),
 ]
 Average = Annotated[

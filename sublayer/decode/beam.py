@@ -35,7 +35,7 @@ from sublayer.decode.beam_step import (
 )
 from sublayer.errors import ConfigError
 from sublayer.model.cache import Cache, cache_bytes
-from sublayer.model.transformer import Decoder, EncoderDecoder, Transformer
+from sublayer.model.transformer import Decoder, EncoderDecoder
 from sublayer.system.machine import check_memory
 from sublayer.system.terminal import stage
 from sublayer.text_model import TextModel
@@ -215,10 +215,40 @@ def search_behind(
     """
     n, length = prompts.shape
     longest = max(1, settings.max_length(length))
-    rows = _PromptRows(model, prompts, settings.beam, length + longest)
-    batch = _Search(settings, rows, rows.logits, model, end_id=end_id, pad_id=pad_id)
+    dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
+    cache = Cache(model.config, n, length + longest, dtype, prompts.device)
+    return search_rows(
+        lambda tokens: model.last_logits(tokens, cache),
+        cache.take_rows,
+        prompts,
+        [longest] * n,
+        settings,
+        end_id=end_id,
+        pad_id=pad_id,
+    )
+
+
+@torch.inference_mode()
+def search_rows(
+    read: Callable[[Tensor], Tensor],
+    take_rows: Callable[[Tensor], None],
+    prompts: Int[Tensor, "N P"],
+    longest: Sequence[int],
+    settings: BeamSettings,
+    *,
+    end_id: int,
+    pad_id: int,
+) -> list[list[BeamHypothesis]]:
+    """Search continuations of prompts, of ``longest`` tokens at most, as ``search_behind`` does.
+
+    ``read`` appends tokens to rows, and computes the logits after the last; ``take_rows`` selects
+    rows.
+    """
+    n = len(prompts)
+    rows = _PromptRows(read, take_rows, prompts, settings.beam)
+    batch = _Search(settings, rows, rows.logits, rows.first, end_id=end_id, pad_id=pad_id)
     batch.make_slots(n)
-    batch.begin([_Sentence(number, longest) for number in range(n)], range(n), end_id)
+    batch.begin([_Sentence(*each) for each in enumerate(longest)], range(n), end_id)
     finished: list[tuple[int, list[BeamHypothesis]]] = []
     while batch.n_sentences:
         finished += batch.step()
@@ -226,29 +256,32 @@ def search_behind(
 
 
 class _PromptRows:
-    """Hypotheses of prompts, ``beam`` of each, as rows of a decoder's cache."""
+    """Hypotheses of prompts, ``beam`` of each, as rows of a cache."""
 
     def __init__(
-        self, model: Decoder, prompts: Int[Tensor, "N P"], beam: int, max_len: int
+        self,
+        read: Callable[[Tensor], Tensor],
+        take_rows: Callable[[Tensor], None],
+        prompts: Int[Tensor, "N P"],
+        beam: int,
     ) -> None:
         n, device = len(prompts), prompts.device
-        dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
         self.lengths = [0] * n
         """Tokens written after each prompt."""
-        self._model = model
-        self._cache = Cache(model.config, n, max_len, dtype, device)
+        self._read, self._take_rows = read, take_rows
         self._first_rows = torch.arange(n, device=device)[:, None] * beam  # [N, 1]
-        self._logits = model.last_logits(prompts, self._cache).repeat_interleave(beam, 0)
-        self._cache.take_rows(torch.arange(n, device=device).repeat_interleave(beam))
+        self.first = read(prompts).repeat_interleave(beam, 0)
+        """Logits after the prompts."""
+        take_rows(torch.arange(n, device=device).repeat_interleave(beam))
         self._written = torch.zeros(n, beam, 0, dtype=torch.long, device=device)
 
     def logits(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
         """Return the next-token logits; the first call ignores the tokens: the prompts are read."""
         if not self.lengths[0]:
-            return self._logits
+            return self.first
         newest = tokens.view(*self._written.shape[:2], 1)
         self._written = torch.cat([self._written, newest], 2)
-        return self._model.last_logits(tokens[:, None], self._cache)
+        return self._read(tokens[:, None])
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
         """Return the tokens of a hypothesis."""
@@ -258,7 +291,7 @@ class _PromptRows:
         """Let hypothesis j of each prompt continue from ``origins[:, j]``."""
         index = origins[:, :, None].expand_as(self._written)
         self._written = self._written.gather(1, index)
-        self._cache.take_rows((origins + self._first_rows).flatten())
+        self._take_rows((origins + self._first_rows).flatten())
         self.lengths = [length + 1 for length in self.lengths]
 
     def free(self, slots: Sequence[int]) -> None:
@@ -266,7 +299,7 @@ class _PromptRows:
 
 
 class _Search:
-    """Beam search over slots of one sentence or none.
+    """Beam search over slots of one sentence or none, of the type and on the device of ``like``.
 
     Row i * beam + j is hypothesis j of slot i, in no order.
     """
@@ -276,7 +309,7 @@ class _Search:
         settings: BeamSettings,
         cache: BeamCache | _PromptRows,
         next_logits: Callable[[Tensor], Tensor],
-        model: Transformer,
+        like: Tensor,
         *,
         end_id: int,
         pad_id: int,
@@ -291,10 +324,9 @@ class _Search:
         self._other_ends = list(other_ends)
         self._continuations = continuations
         self._goes_on = goes_on
-        weight = model.embedding.weight
-        self._device = weight.device
+        self._device = like.device
         self._slots: list[_Sentence | None] = []
-        dtype = torch.promote_types(weight.dtype, torch.float32)
+        dtype = torch.promote_types(like.dtype, torch.float32)
         self._log_p = torch.zeros(0, settings.beam, dtype=dtype, device=self._device)
         # The token that each row reads next.
         self._tokens = torch.zeros(0, settings.beam, dtype=torch.long, device=self._device)
@@ -440,7 +472,7 @@ class _SourceSearch(_Search):
         self._start, self._max_len = start_id, model.config.max_len
         self._stepper = BeamStepper(model, n_rows)
         self._cache = BeamCache(beam, weight.device)
-        super().__init__(settings, self._cache, self._next, model, **options)
+        super().__init__(settings, self._cache, self._next, weight, **options)
 
     def _next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
         return self._stepper(tokens, self._cache)

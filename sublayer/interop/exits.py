@@ -78,6 +78,7 @@ EXITS: dict[str, Exit] = {
     "onnx": Exit(
         "ONNX files of any model, of which those of decoders have a cache",
         "sublayer.interop.onnx:export_onnx",
+        engine="sublayer.interop.onnx:Onnx",
     ),
     "safetensors": Exit(
         "plain weights, with the model's settings as JSON",

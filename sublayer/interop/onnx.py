@@ -4,26 +4,31 @@ import copy
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import key_heads, stacks
+from sublayer.decode.beam import BeamHypothesis, BeamSettings, search_rows
+from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, check_rules, extra_module
 from sublayer.files.storage import check_paths, new_folder
 from sublayer.interop.certificate import CERTIFICATE, CertificateBatch
+from sublayer.interop.engines import describe_folder
 from sublayer.interop.exits import Exported
 from sublayer.interop.folder import write_json
 from sublayer.model.blocks import CrossAttention, LstmLayer
 from sublayer.model.cache import Cache, KeyValues, MemoryKeyValues
 from sublayer.model.context import Layout, Memory
-from sublayer.model.model_folder import describe_model, spec_files
 from sublayer.model.transformer import Encoder, EncoderDecoder, Lstm, Transformer
 from sublayer.text_model import TextModel
 
@@ -354,6 +359,15 @@ class OnnxReader:
         self._past = {name: outputs[name.replace(_PAST, _PRESENT)] for name in self._past}
         return outputs
 
+    def last_logits(self, tokens: Tensor) -> Tensor:
+        """Append tokens, and return the logits after the last, ``[B, V]``."""
+        return self.read(tokens)[LOGITS][:, -1]
+
+    def take_rows(self, rows: Tensor) -> None:
+        """Select ``rows``, in their order; rows may repeat."""
+        self._constant = {name: value[rows] for name, value in self._constant.items()}
+        self._past = {name: value[rows] for name, value in self._past.items()}
+
 
 def read_source(file: OnnxFile, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Encode sources, and return the constant inputs of their decoder."""
@@ -449,10 +463,7 @@ def write(text_model: TextModel, folder: Path) -> str:
     files = _files(model)
     for file in files:
         _trace(file, folder / file.name)
-    others = spec_files(text_model.task)
-    if text_model.tokenizer is not None:
-        others["tokenizer.json"] = text_model.tokenizer.serialize()
-    describe_model(folder, model.config, others)
+    describe_folder(text_model, folder, Onnx.name, "float32")
     return files[-1].name
 
 
@@ -475,3 +486,70 @@ def export_onnx(text_model: TextModel, out: Path) -> Exported:
     session = "onnxruntime.InferenceSession"
     following = f"{session}({str(out / name)!r})"
     return Exported(session, certificate, text_model.tokenizer is not None, following)
+
+
+class Onnx:
+    """Engine by ONNX Runtime and the files of a folder, with our searches and draws."""
+
+    name = "onnx"
+    write = staticmethod(write)
+
+    def __init__(self, folder: Path, config: ResolvedModel, dtype: str, device: str | None) -> None:
+        if device not in (None, "cpu"):
+            raise ConfigError(
+                f"--device {device} has no effect with --engine {self.name}, which computes on the "
+                "CPU: leave it out"
+            )
+        is_fed = config.kind == "encoder-decoder"
+        self._config, self._source = config, OnnxFile(folder / ENCODER) if is_fed else None
+        self._file = OnnxFile(folder / (DECODER if is_fed else WHOLE))
+
+    def generate(
+        self, prompt: Tensor, n_tokens: int, sampling: Sampling, seed: int
+    ) -> Iterator[Tensor]:
+        """Yield the tokens after prompts ``[B, P]``, drawn as from a model."""
+        reader = OnnxReader(self._file, len(prompt), {})
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(n_tokens):
+            prompt = sampling.choose(reader.last_logits(prompt), generator)[:, None]
+            yield prompt[:, 0]
+
+    def search(
+        self,
+        sources: Iterable[NDArray[np.integer]],
+        settings: BeamSettings,
+        *,
+        end_id: int,
+        pad_id: int,
+        sentences: int,
+    ) -> Iterator[tuple[int, list[BeamHypothesis]]]:
+        """Translate ``sentences`` sources at a time."""
+        assert self._source is not None, "only an encoder-decoder translates"
+        start = pad_id if self._config.decoder_start == "pad" else end_id
+        numbered = enumerate(sources)
+        while batch := list(islice(numbered, sentences)):
+            tokens, mask = _padded([[*ids.tolist(), end_id] for _, ids in batch])
+            reader = OnnxReader(self._file, len(batch), read_source(self._source, tokens, mask))
+            most = [settings.max_length(len(ids) + 1) for _, ids in batch]
+            found = search_rows(
+                reader.last_logits,
+                reader.take_rows,
+                torch.full((len(batch), 1), start),
+                [max(1, min(n, self._config.max_len - 1)) for n in most],
+                settings,
+                end_id=end_id,
+                pad_id=pad_id,
+            )
+            yield from zip((number for number, _ in batch), found, strict=True)
+
+    def states(self, rows: Sequence[list[int]], segments: Sequence[list[int]]) -> Tensor:
+        """Compute an encoder's states ``[N, T, D]`` of rows, padded to the longest."""
+        (tokens, mask), (types, _) = _padded(rows), _padded(segments)
+        return self._file.run({TOKENS: tokens, MASK: mask.long(), SEGMENTS: types})[STATES]
+
+
+def _padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    each = [torch.tensor(row) for row in rows]
+    tokens = pad_sequence(each, batch_first=True)
+    lengths = torch.tensor([len(row) for row in rows])
+    return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
