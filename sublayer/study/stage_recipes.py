@@ -13,6 +13,7 @@ from sublayer.config.data import TOKENIZERS
 from sublayer.config.finetune import load_finetune
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.load import LoadedRecipe, absolute_paths, dump_recipe
+from sublayer.config.model import ModelConfig
 from sublayer.config.objective import SupervisedObjective
 from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.resolve import expected_tasks, run_steps
@@ -371,16 +372,22 @@ def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[Non
         raise ConfigError(f"{where}: {message}") from None
 
 
-_LATER_OF_MODELS = (
-    *("parallel_norm", "norm_bias", "attention_window", "window_pattern", "rotary_local_base"),
-    *("position_pattern", "logit_cap", "score_cap", "sinks", "n_kv_heads", "qk_norm"),
-    *("qk_norm_over", "qk_norm_place", "qk_norm_gain", "rotary_fraction", "rotary_layout"),
-    *("residual_scale", "attention_gate", "value_residual", "first_norm"),
-)
+_FIRST_OF_MODELS = {
+    *("kind", "n_layers", "n_decoder_layers", "d_model", "n_heads", "d_head", "d_ff", "d_embed"),
+    *("embedding_projection", "project_embeddings", "embedding_norm", "segments", "block", "ffn"),
+    *("decoder_block", "decoder_start", "gelu", "swish_beta", "norm", "norm_order", "norm_affine"),
+    *("norm_eps", "final_norm", "positions", "sinusoids", "first_position", "rotary_base", "head"),
+    *("relative_buckets", "relative_distance", "share", "share_groups", "share_inner", "softmax"),
+    *("head_activation", "pooler", "sentence_classes", "label_outputs", "span_head", "head_bias"),
+    *("tie_embeddings", "embedding_scale", "output_scale", "attention_scale", "bias", "dropout"),
+    *("dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_embedding_of", "max_len"),
+    *("dropout_final", "init", "init_std", "zero_padding", "vocab_size", "vocab_multiple"),
+}
+"""Fields of a model that count in a stage's key at their default as well: the first ones."""
 _CAME_LATER = (
     *(("data", "keep_accents"), ("data", "score_on"), ("data", "special_tokens")),
     *(("objective", "bleu_tokenizer"), ("train", "patience")),
-    *(("model", name) for name in _LATER_OF_MODELS),
+    *(("model", name) for name in ModelConfig.model_fields if name not in _FIRST_OF_MODELS),
 )
 """Fields that do not change a stage's key at their default."""
 _FORMER_NORMS = {"affine": True, "none": False}
