@@ -184,10 +184,10 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class DynamicTanh(nn.Module):
-    """Compute ``gain * tanh(slope * x) + offset``, of a learned slope; without ``bias`` no offset.
+    """Compute ``gain * tanh(slope * x) + offset`` with a learned slope; no offset without ``bias``.
 
-    Source: Zhu et al. 2025 (2503.10622), sec. 4, in place of every norm. Its language models have
-    no offset, and slopes that begin at other values than 0.5, by the model's width.
+    It replaces every norm. Source: Zhu et al. 2025 (2503.10622), and their release, whose language
+    models have no offset, and initial slopes that depend on the model's size instead of 0.5.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"slope": "gain", "weight": "gain", "bias": "bias"}
