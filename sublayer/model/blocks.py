@@ -250,7 +250,7 @@ class _Attention(nn.Module):
         """
         weight, bias = self.maps(1, 3)
         by_head = (*states.shape[:-1], 2, self.heads[1], self.d_head)
-        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
+        projected = linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
         k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, G, S, K] each
         return k, v
 
