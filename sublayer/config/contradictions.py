@@ -31,7 +31,7 @@ from sublayer.config.objective import (
     SupervisedObjective,
     TranslationObjective,
 )
-from sublayer.config.optimizers import MuonConfig, OptimizerConfig
+from sublayer.config.optimizers import MuonConfig, OptimizerConfig, ScheduleFreeConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import (
     StackShape,
@@ -440,6 +440,11 @@ def _check_optimizer(optimizer: OptimizerConfig) -> None:
         raise ConfigError(
             "optimizer.adjust_lr = original has far higher rates than AdamW: give "
             "optimizer.adamw_lr, such as 3e-4"
+        )
+    if isinstance(optimizer, ScheduleFreeConfig) and optimizer.betas[0] == 0.0:
+        raise ConfigError(
+            f"optimizer.betas = {list(optimizer.betas)} takes gradients at the fast weights, where "
+            "schedule-free loses their average: give a first number of more than 0, such as 0.9"
         )
 
 

@@ -15,7 +15,6 @@ from sublayer.config.table import (
     Factors,
     Fraction,
     NormLimit,
-    PositiveShareFirst,
     Rate,
     RunShare,
     SharePair,
@@ -449,7 +448,7 @@ class ScheduleFreeConfig(OptimizerTable):
         "constant", when=("scheduled",)
     )
     """Shape of the learning rate after warm-up."""
-    betas: PositiveShareFirst = (0.9, 0.999)
+    betas: SharePair = (0.9, 0.999)
     """Weight of the average in the interpolation, above 0, and decay rate of the second moment."""
     eps: Fraction[float] = 1e-8
     """Added to the root of the second moment."""

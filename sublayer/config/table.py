@@ -72,9 +72,6 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Factor = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)]
 Steps = Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_STEPS)], ...], Field(strict=False)]
 SharePair = Annotated[tuple[Share, Share], Field(strict=False)]
-PositiveShareFirst = Annotated[
-    tuple[Annotated[float, Field(gt=0.0, lt=1.0)], Share], Field(strict=False)
-]
 Factors = Annotated[tuple[Factor, Factor, Factor], Field(strict=False)]
 """Types of TOML arrays, which are converted from lists to tuples, and of bounded numbers."""
 
