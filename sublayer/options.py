@@ -5,7 +5,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from sublayer.config.plugins import load_plugins
+from sublayer.config.plugins import naming
 from sublayer.config.table import text_problem
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.values import plain, show
@@ -167,9 +167,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         for name in bound.arguments.keys() & declared.keys():
             bound.arguments[name] = accepted(name, *declared[name], bound.arguments[name])
         try:
-            if plugins := bound.arguments.get("plugins"):
-                load_plugins(plugins)
-            return function(*bound.args, **bound.kwargs)
+            plugins = bound.arguments.get("plugins")
+            with naming(plugins) if plugins else nullcontext():
+                return function(*bound.args, **bound.kwargs)
         except SublayerError as error:
             if not _IS_COMMAND.get():
                 error.args = (_with_parameters(str(error), declared),)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from sublayer.config.data import DocumentRule
+from sublayer.config.plugins import mark_used, used_plugins
 from sublayer.config.table import (
     LARGEST_FACTOR,
     LARGEST_PENALTY,
@@ -482,6 +483,7 @@ def loaded(
 
     if not isinstance(run, TextModel):
         return load(Path(run), device=choose_device(device), dtype=dtype, average=average)
+    mark_used(used_plugins(run.model.config))
     has_other_type = dtype not in (None, next(run.model.parameters()).dtype)
     if device is not None or average is not None or has_other_type:
         raise ConfigError(

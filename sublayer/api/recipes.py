@@ -18,6 +18,7 @@ from sublayer.config.layers import (
 )
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.messages import BOUNDS, show_limit, type_in_words
+from sublayer.config.plugins import refuse_idle
 from sublayer.config.recipe import (
     HEADINGS,
     TABLES,
@@ -133,7 +134,9 @@ def _loaded(source: PathText, overrides: Overrides | None) -> LoadedRecipe:
     name = as_text(source, "a recipe")
     if name in shipped_studies():
         raise ConfigError(f"{name} is a study: `sublayer plan {name}` shows its arms")
-    return load_recipe(name, overrides or {})
+    loaded = load_recipe(name, overrides or {})
+    refuse_idle()
+    return loaded
 
 
 @dataclass(frozen=True, repr=False)

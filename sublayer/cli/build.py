@@ -15,7 +15,7 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from sublayer.cli import completion
-from sublayer.config.plugins import blaming, load_plugins
+from sublayer.config.plugins import blaming, naming
 from sublayer.errors import ConfigError
 from sublayer.options import (
     Argument,
@@ -173,9 +173,7 @@ def client_of(
                         )
                 if not prints_json:
                     arguments.pop("as_json", None)
-                if plugins := arguments.pop("plugins", ()):
-                    load_plugins(plugins)
-                with blaming():
+                with naming(arguments.pop("plugins", ())), blaming():
                     result = command(**arguments)
                     if result is not None and is_first_launched():
                         print_result(result, as_json=as_json)

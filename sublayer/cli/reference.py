@@ -10,11 +10,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sublayer.api import recipes as api
-from sublayer.api.arguments import Settings
+from sublayer.api.arguments import Plugins, Settings
 from sublayer.api.recipes import FieldRow, field_rows, find_fields, json_schema
 from sublayer.api.results import Found
 from sublayer.cli.build import CommandResult, client_of
 from sublayer.cli.completion import SHELLS
+from sublayer.config.plugins import PLUGINS, mark_used
 from sublayer.config.recipe import TABLES
 from sublayer.errors import ConfigError, DataError, check_rules, nearest_hint
 from sublayer.numbers import count
@@ -90,11 +91,13 @@ def fields(
         ),
     ] = None,
     schema: Annotated[bool, Option("Print the JSON Schema of a recipe file, for editors.")] = False,
+    plugins: Plugins = (),
 ) -> CommandResult:
     """List the fields of a recipe: type, unit, default, condition of effect, recipes that set it.
 
     On the command line a field is set by TABLE.FIELD=VALUE.
     """
+    mark_used(PLUGINS.values())  # their rows are listed
     if schema:
         if name is not None:
             raise ConfigError(f"--schema covers all fields: leave out {quoted(name)}")

@@ -31,7 +31,14 @@ from sublayer.config.layers import (
 )
 from sublayer.config.messages import setting_in_words, show_path
 from sublayer.config.model import ModelConfig
-from sublayer.config.plugins import LISTED, UnnamedPlugin, check_listed, listed, used_plugins
+from sublayer.config.plugins import (
+    LISTED,
+    UnnamedPlugin,
+    check_listed,
+    listed,
+    mark_used,
+    used_plugins,
+)
 from sublayer.config.recipe import (
     HEADINGS,
     Recipe,
@@ -559,6 +566,7 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
             f"of model ({' or '.join(objective.model_kinds)}, objective.kind = {objective.kind}): "
             "start from a model of that kind, or leave out init.run"
         )
+    mark_used(used_plugins(recipe.model, recipe.optimizer))
     check_recipe(recipe)
     if recipe.train.steps is not None:
         warmup_steps(recipe.optimizer, recipe.train.steps)

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -25,6 +26,7 @@ from sublayer.config.optimizers import OptimizerTable
 from sublayer.config.stacks import entries
 from sublayer.errors import ConfigError, SublayerError, nearest_hint, one_line
 from sublayer.files.storage import as_typed, describe_absence, write_file
+from sublayer.system.terminal import note
 
 GROUP = "sublayer.rows"
 """Entry points of installed packages with rows."""
@@ -81,6 +83,11 @@ class Plugin:
     def filename(self) -> str:
         """Name of its copies."""
         return f"{self.name}.py"
+
+    @property
+    def titles(self) -> str:
+        """Settings that use its rows."""
+        return " or ".join(f"{field} = {name}" for field, name in self.rows)
 
     def remove(self) -> None:
         """Remove its rows from all tables."""
@@ -224,6 +231,38 @@ def used_plugins(model: ModelConfig, optimizer: OptimizerTable | None = None) ->
     return tuple(plugin for plugin in PLUGINS.values() if used & plugin.rows.keys())
 
 
+_IDLE: ContextVar[dict[str, Plugin]] = ContextVar("idle")
+"""Plugins that the current command names, and of which it has used no row yet."""
+
+
+@contextmanager
+def naming(sources: Iterable[str | PathLike[str]]) -> Iterator[None]:
+    """Load the plugins that a command names, and note at its end those without effect."""
+    idle = {plugin.name: plugin for plugin in load_plugins(sources)}
+    token = _IDLE.set(idle)
+    try:
+        yield
+        for plugin in idle.values():
+            note(f"--plugin {plugin.path} has had no effect: nothing here uses {plugin.titles}")
+    finally:
+        _IDLE.reset(token)
+
+
+def mark_used(plugins: Iterable[Plugin]) -> None:
+    """Count plugins as used by the current command."""
+    for plugin in plugins:
+        _IDLE.get({}).pop(plugin.name, None)
+
+
+def refuse_idle() -> None:
+    """Raise ConfigError for a plugin that a command names, and that no loaded recipe uses."""
+    for plugin in _IDLE.get({}).values():
+        raise ConfigError(
+            f"--plugin {plugin.path} has no effect without {plugin.titles}: give the setting, or "
+            "leave the plugin out"
+        )
+
+
 def listed(plugins: Iterable[Plugin]) -> list[dict[str, str]]:
     """Return the names and hashes of plugins, as files list them."""
     return [{"name": plugin.name, "sha256": plugin.sha256} for plugin in plugins]
@@ -246,6 +285,7 @@ def check_listed(written: Any, origin: str) -> None:
         name, wanted = str(given.get("name")), str(given.get("sha256"))
         plugin = PLUGINS.get(name)
         if plugin is not None and plugin.sha256 == wanted:
+            mark_used([plugin])
             continue
         place = Path(origin.removeprefix("run ").removeprefix("recipe "))
         folders = [near / part for near in (place, place.parent) for part in (FOLDER, "")]

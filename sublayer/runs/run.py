@@ -19,6 +19,7 @@ import torch
 from sublayer.config.data import watched_texts
 from sublayer.config.load import LoadedRecipe, absolute_paths
 from sublayer.config.model import ModelConfig
+from sublayer.config.plugins import refuse_idle
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import check_shares, derived_fields
 from sublayer.config.rules import fills_steps
@@ -92,6 +93,7 @@ def train_run(
     during it.
     """
     check_start(loaded)
+    refuse_idle()
     chosen = choose_device(device)
     world = join_world(chosen, 60.0 * loaded.recipe.train.hang_minutes)
     check_shares(loaded.recipe, world.size, is_gpu=chosen.type != "cpu")

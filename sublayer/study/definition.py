@@ -17,6 +17,7 @@ from sublayer.config.layers import (
 )
 from sublayer.config.load import DERIVED, LoadedRecipe, load_recipe
 from sublayer.config.messages import check_choice, setting_in_words, show_path
+from sublayer.config.plugins import refuse_idle
 from sublayer.config.recipe import HEADINGS
 from sublayer.config.resolve import MEASURED, in_proportion
 from sublayer.config.rules import is_idle
@@ -614,6 +615,8 @@ def ask(study: Study, options: Options) -> OptionedStudy:
     Raises ConfigError for options that have no effect on it, that contradict each other or the
     study, and for numbers of seeds that allow no comparison.
     """
+    if study.chain is None:  # whose stages are loaded later
+        refuse_idle()
     rule, multiple = options.match or study.match, options.match_multiple
     if rule == "parameters":
         multiple = multiple or study.match_multiple
