@@ -412,6 +412,11 @@ class MuonConfig(OptimizerTable):
             return math.sqrt(max(1, n_rows / n_columns))
         return 0.2 * math.sqrt(max(n_rows, n_columns))
 
+    def update_products(self, n_rows: int, n_columns: int) -> int:
+        """Count the multiply-adds of Newton-Schulz for a matrix: three products an iteration."""
+        short, long = sorted((n_rows, n_columns))
+        return self.newton_schulz_steps * (2 * short**2 * long + short**3)
+
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
     ) -> int:

@@ -1,4 +1,4 @@
-"""Peak memory of a training step, from the config only.
+"""Peak memory of a training step, and operations with its update, from the config only.
 
 Parameters, optimizer states, activations saved by blocks, ends and a full pass, and working memory
 of kernels, tensor by tensor as the modules save them; tested against the tensors that autograd
@@ -15,8 +15,9 @@ from typing import Self
 
 from sublayer.config.model import ACTIVATIONS, POSITIONS, Entry, Role
 from sublayer.config.objective import ObjectiveTable
-from sublayer.config.optimizers import OptimizerConfig, Shape
-from sublayer.config.recipe import ResolvedModel
+from sublayer.config.optimizers import MuonConfig, OptimizerConfig, Shape
+from sublayer.config.recipe import Recipe, ResolvedModel
+from sublayer.config.resolve import batch_sequences
 from sublayer.config.stacks import (
     HEADS,
     AttentionForm,
@@ -47,6 +48,7 @@ from sublayer.model.estimates import (
     entry_parameters,
     entry_sets,
     estimate_of,
+    flops_per_token,
     n_own_parameters,
     n_read_states,
     stack_length,
@@ -628,9 +630,7 @@ def n_states(
     Step counters are negligible and left out. A matrix that ``matrix_shapes`` leaves out counts as
     a vector.
     """
-    shapes = matrix_shapes(config, objective)
-    shapes.subtract(_shapes_of_entries(config, _frozen_sets(config, frozen)))
-    shapes["embedding", (config.vocab_size, config.d_embed)] -= frozen.embeddings
+    shapes = matrix_shapes(config, objective, frozen)
     n_left = count_parameters(config, objective).training - n_frozen_parameters(config, frozen)
     total = 0
     for (role, shape), n_matrices in shapes.items():
@@ -640,28 +640,42 @@ def n_states(
     return total + optimizer.states_per_vector * n_left
 
 
-def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[tuple[Role, Shape]]:
-    """Count the matrices of blocks and vocabulary by role and stored shape.
+def matrix_shapes(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    frozen: Frozen = NOTHING,
+    *,
+    by_head: bool = False,
+) -> Counter[tuple[Role, Shape]]:
+    """Count the matrices that are not frozen by role and stored shape.
 
-    Left out: tables of positions and segments, the maps before and after the blocks, the pooler and
-    its readers, and a table row's extra parameters without shapes.
+    With ``by_head`` the maps of attentions are divided into their heads' parts. Left out: tables of
+    positions and segments, heads of tasks, and extra parameters of a table's row without shapes.
     """
     sets = ((entry, n_sets) for _, entry, n_sets in entry_sets(config))
-    shapes = _shapes_of_entries(config, sets)
-    table = config.vocab_size, config.d_embed
-    shapes["embedding", table] += 1
+    shapes = _shapes_of_entries(config, sets, by_head=by_head)
+    shapes.subtract(_shapes_of_entries(config, _frozen_sets(config, frozen), by_head=by_head))
+    d_model, d_embed, heads = config.d_model, config.d_embed, trained_heads(config, objective)
+    table = config.vocab_size, d_embed
+    shapes["embedding", table] += not frozen.embeddings
+    shapes["matrix", (d_model, d_embed)] += is_factorised(config) and not frozen.embeddings
+    if HEADS["vocabulary"] in heads:
+        shapes["matrix", (d_embed, d_model)] += has_head_projection(config)
+    shapes["matrix", (d_model, d_model)] += HEADS["pooler"] in heads
+    shapes["matrix", (d_model, 2 * d_model)] += 2 * (HEADS["joint_span"] in heads)
     shapes["head", table] += not config.tie_embeddings
     shapes["head", (config.vocab_size, config.d_model)] += all_classifiers(config, objective)
     return +shapes
 
 
 def _shapes_of_entries(
-    config: ResolvedModel, sets: Iterable[tuple[Entry, int]]
+    config: ResolvedModel, sets: Iterable[tuple[Entry, int]], *, by_head: bool
 ) -> Counter[tuple[Role, Shape]]:
     """Count the matrices of block entries by shape, times their number of weight sets."""
     shapes: Counter[tuple[Role, Shape]] = Counter()
     for entry, n_sets in sets:
-        for shape in estimate_of(config, entry).matrix_shapes():
+        estimate = estimate_of(config, entry)
+        for shape in estimate.shapes_by_head() if by_head else estimate.matrix_shapes():
             shapes["stacked" if len(shape) > 2 else "matrix", shape] += n_sets
     return shapes
 
@@ -698,3 +712,27 @@ def update_work(
     return FLOAT32_BYTES * optimizer.update_numbers(
         n_trained, matrices, n_together, is_divided=is_divided
     )
+
+
+def update_flops(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    optimizer: OptimizerConfig,
+    frozen: Frozen = NOTHING,
+) -> int:
+    """Count the floating-point operations of an update's matrix products, which Muon alone has."""
+    if not isinstance(optimizer, MuonConfig):
+        return 0
+    shapes = matrix_shapes(config, objective, frozen, by_head=optimizer.muon_unit == "head")
+    return 2 * sum(
+        n * math.prod(shape[:-2]) * optimizer.update_products(*shape[-2:])
+        for (role, shape), n in shapes.items()
+        if optimizer.is_orthogonalised(shape, role)
+    )
+
+
+def training_flops(recipe: Recipe, model: ResolvedModel) -> int:
+    """Count the operations of training on one token, with its share of a step's update."""
+    per_token = flops_per_token(model, recipe.data.context, recipe.objective)
+    update = update_flops(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
+    return per_token + round(update / (batch_sequences(recipe) * recipe.data.context))

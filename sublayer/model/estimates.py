@@ -159,6 +159,10 @@ class SublayerEstimate(ABC):
             shapes.append((n_maps, width, d_model) if n_maps > 1 else (width, d_model))
         return *shapes, (d_model, self.width)
 
+    def shapes_by_head(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the maps, those of an attention divided into its heads' parts."""
+        return self.matrix_shapes()
+
     @property
     def n_stacked(self) -> int:
         """Count the elements of stacked maps, which autocast casts at every use."""
@@ -234,6 +238,12 @@ class AttentionEstimate(SublayerEstimate):
         *inputs, output = super().matrix_shapes()
         gate = [(self.n_gates, self.config.d_model)] if self.n_gates else []
         return *inputs, *gate, output
+
+    def shapes_by_head(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of the heads' parts of all maps, stacked, and that of the gates."""
+        d_head, d_model = self.config.d_head, self.config.d_model
+        gate = [(self.n_gates, d_model)] if self.n_gates else []
+        return ((sum(self.inputs) + self.width) // d_head, d_head, d_model), *gate
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example; a causal query sees half the keys on average.

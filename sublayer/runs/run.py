@@ -28,9 +28,10 @@ from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
+from sublayer.estimate.memory import training_flops
 from sublayer.files.checkpoints import Lengthening
 from sublayer.files.storage import as_typed
-from sublayer.model.estimates import count_parameters, flops_per_token
+from sublayer.model.estimates import count_parameters
 from sublayer.model.model_folder import describe_model, spec_files
 from sublayer.numbers import count
 from sublayer.objective.base import Family, family_of
@@ -498,7 +499,7 @@ def describe_run(
         "minutes": minutes,
         "peak_memory_bytes": peak_memory_bytes,
         "parameters": asdict(count_parameters(recipe.model, recipe.objective)),
-        "flops_per_token": flops_per_token(recipe.model, recipe.data.context, recipe.objective),
+        "flops_per_token": training_flops(recipe, recipe.model),
         "precision": train.precision,
         "threads": train.threads,
         "processes": session.place.world.size,

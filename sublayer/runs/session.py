@@ -36,8 +36,9 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.translation_batches import side_lengths
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
+from sublayer.estimate.memory import training_flops
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
-from sublayer.model.estimates import DeviceKind, flops_per_token
+from sublayer.model.estimates import DeviceKind
 from sublayer.model.kernels.compiled import compiled_activation, find_compiler
 from sublayer.model.kernels.elementwise import tanh_gelu
 from sublayer.model.parameters import zero_padding
@@ -345,7 +346,7 @@ def choose_kernels(
     train, context = recipe.train, recipe.data.context
     if train.kernels != "auto":
         return recipe
-    operations = flops_per_token(recipe.model, context, recipe.objective)
+    operations = training_flops(recipe, recipe.model)
     operations *= train.steps * train.batch_sequences * context
     may_pay = setup.device.type == "cpu" and setup.world.size == 1 and operations > _FEW_OPERATIONS
     kernels = "eager"

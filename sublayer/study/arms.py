@@ -17,8 +17,9 @@ from sublayer.config.recipe import HEADINGS, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS
 from sublayer.errors import ConfigError, check_rules
+from sublayer.estimate.memory import training_flops
 from sublayer.files.parsing import Count, Number, Typed, check_typed, parse_json
-from sublayer.model.estimates import count_parameters, flops_per_token
+from sublayer.model.estimates import count_parameters
 from sublayer.numbers import count
 from sublayer.statistics.contrasts import FEWEST_SEEDS
 
@@ -354,7 +355,7 @@ class Arm:
         return ArmFacts(
             name=self.name,
             parameters=asdict(count_parameters(model, recipe.objective)),
-            flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
+            flops_per_token=training_flops(recipe, model),
             steps=steps,
             mismatch=self.mismatch,
             matched=self.matched,

@@ -35,14 +35,18 @@ from sublayer.config.stacks import entries
 from sublayer.config.train import LENGTHS
 from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.estimate.memory import TrainingMemory, n_states, training_memory
+from sublayer.estimate.memory import (
+    TrainingMemory,
+    n_states,
+    training_flops,
+    training_memory,
+)
 from sublayer.model.estimates import (
     FLOAT32_BYTES,
     DeviceKind,
     Precision,
     Workload,
     count_parameters,
-    flops_per_token,
 )
 from sublayer.study.arms import Arm
 from sublayer.system.machine import cores, free_memory
@@ -388,7 +392,7 @@ def match_arms(
         costs = []
         for arm in arms:
             recipe = arm.loaded.recipe
-            per_token = flops_per_token(by_name[arm.name], recipe.data.context, recipe.objective)
+            per_token = training_flops(recipe, by_name[arm.name])
             costs.append(float(per_token * tokens_per_step(recipe)))
     matches: list[Match | None] = []
     for number, (arm, model) in enumerate(zip(arms, models, strict=True)):
@@ -718,7 +722,7 @@ def plan_budgets(
             tokens = n_steps * tokens_per_step(recipe)
         elif has_one_length and not is_known:
             tokens = 1
-        per_token = flops_per_token(model, recipe.data.context, recipe.objective)
+        per_token = training_flops(recipe, model)
         budgets[arm.name] = Budget(
             count_parameters(model).total,
             None if tokens is None else tokens * per_token,

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from sublayer.config.objective import SupervisedObjective
-from sublayer.config.resolve import Length, batch_sequences, rows_of_example
+from sublayer.config.resolve import Length, batch_sequences, expected_model, rows_of_example
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cluster import (
@@ -26,13 +26,17 @@ from sublayer.estimate.cluster import (
     step_traffic,
     units_of,
 )
-from sublayer.estimate.memory import TrainingMemory, n_frozen_parameters
+from sublayer.estimate.memory import (
+    TrainingMemory,
+    n_frozen_parameters,
+    training_flops,
+    update_flops,
+)
 from sublayer.model.estimates import (
     FLOAT32_BYTES,
     Parameters,
     Precision,
     count_parameters,
-    flops_per_token,
 )
 from sublayer.numbers import count
 from sublayer.runs.folder import check_start
@@ -223,7 +227,7 @@ def make_plan(
             ArmPlan(
                 name=sized.arm.name,
                 parameters=count_parameters(sized.model, recipe.objective),
-                flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
+                flops_per_token=training_flops(recipe, sized.model),
                 memory_bytes=resources.step_memory(recipe, vocab_size).total,
                 seconds_per_step=None if time is None else time.seconds,
                 is_extrapolated=None if time is None else not time.is_measured,
@@ -357,7 +361,10 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
     computing = plan.seconds_per_step
     if device is not None:
         # The slowest process has a full share of an unevenly divided batch.
-        most = operations * min(1.0, sequences / train.batch_sequences)
+        # Every process orthogonalises all maps.
+        model = expected_model(recipe, vocab_size)
+        update = update_flops(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
+        most = (operations - update) * min(1.0, sequences / train.batch_sequences) + update
         computing = most / (machine.share * device.peak(plan.precision))
     shards = []
     for shard in SHARDS[:1] if recipe.train.exact else SHARDS:

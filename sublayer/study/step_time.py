@@ -14,7 +14,8 @@ from sublayer.config.resolve import (
     resolve_train,
     run_threads,
 )
-from sublayer.model.estimates import count_parameters, flops_per_token
+from sublayer.estimate.memory import training_flops
+from sublayer.model.estimates import count_parameters
 from sublayer.model.transformer import build, compose
 from sublayer.objective.base import family_of
 from sublayer.study.budget import (
@@ -151,7 +152,7 @@ def with_precision(recipe: Recipe, device: torch.device, d_model: int) -> Recipe
 def _work(recipe: Recipe, vocab_size: int) -> tuple[float, float]:
     """Return the operations of a recipe's step, and the seconds to build its model."""
     model, objective = expected_model(recipe, vocab_size), recipe.objective
-    per_token = flops_per_token(model, recipe.data.context, objective)
+    per_token = training_flops(recipe, model)
     build_s = _BUILD_S * count_parameters(model, objective).training
     return float(per_token * tokens_per_step(recipe)), build_s
 

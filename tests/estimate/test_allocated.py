@@ -14,19 +14,21 @@ import numpy as np
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from sublayer.config import optimizers
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import CausalObjective
 from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, SgdConfig
-from sublayer.config.resolve import resolve_optimizer, resolve_train
+from sublayer.config.resolve import batch_sequences, resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
 from sublayer.estimate import memory
 from sublayer.estimate.memory import saved_activations, saved_casts, score_bias
-from sublayer.model.parameters import parameter_roles
+from sublayer.model.estimates import flops_per_token
+from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.model.positions import build_positions
 from sublayer.training.checkpoints import optimizer_tensors
-from sublayer.training.optimizers import build_optimizer
+from sublayer.training.optimizers import build_optimizer, head_axes
 from sublayer.training.speed import bfloat16_gain, own_clocks
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World
@@ -297,6 +299,29 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields):
     if not fields:  # A table of positions is counted as if it were not factored.
         height, width = step.config.max_len, step.config.d_model
         assert estimated == kept + height * width - (height + width)
+
+
+@pytest.mark.parametrize("fields, unit", [
+    (MODELS[4], "map"), (MODELS[16], "head"), (given.ENCODERS[1], "map"),
+    (given.TRANSLATORS[6], "head"), ({"kind": "lstm", "d_embed": 32}, "map"),
+], ids=str)  # fmt: skip
+def test_an_update_by_muon_takes_the_operations_that_are_counted(fields, unit):
+    step, muon = make_pass(fields, "float32"), optimizers.MuonConfig(muon_unit=unit)
+    objective = build_objective(step)
+    parameters, heads = dict(named_parameters(objective)), head_axes(objective)
+    built = build_optimizer(muon, parameters, parameter_roles(objective), heads=heads)
+    for parameter in parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    with FlopCounterMode(display=False) as counter:
+        built.step()
+    counted = memory.update_flops(step.config, step.objective, muon)
+    assert counter.get_total_flops() == counted > 0
+    recipe = load_recipe("gpt", {"optimizer.kind": "muon"}).recipe
+    recipe = recipe.model_copy(update={"optimizer": muon, "objective": step.objective})
+    per_token = flops_per_token(step.config, recipe.data.context, step.objective)
+    n_tokens = batch_sequences(recipe) * recipe.data.context
+    planned = memory.training_flops(recipe, step.config)
+    assert planned == per_token + round(counted / n_tokens)
 
 
 @pytest.mark.parametrize("n_together", [1, 2])
