@@ -279,6 +279,21 @@ def test_a_plugin_adds_to_fields_schema_and_counts(write, sublayer):
         load_recipe("gpt", {"optimizer.kind": "sign", "optimizer.beta": "x"})
 
 
+def test_a_plugin_without_effect_is_refused_or_noted(write, sublayer):
+    mish, sign = write("mish"), write("sign")
+    given = [f"{key}={value}" for key, value in {**TINY, "data.path": "text.txt"}.items()]
+    plugins = ["--plugin", mish, "--plugin", sign]
+    vary = ["--vary", "model.ffn=gelu,mish"]
+    for words in (["train", "gpt"], ["plan", "gpt", *vary], ["compare", "gpt", *vary]):
+        used = [] if vary[0] in words else ["model.ffn=mish"]
+        refusal = sublayer(*words, *given, *used, *plugins).refusal()
+        assert "sign.py has no effect without optimizer.kind = sign: give the setting" in refusal
+    fields = [sublayer("fields", name, *plugins) for name in ("ffn", "optimizer.beta")]
+    assert "mishglu" in fields[0].out and "default 0.9" in fields[1].out
+    assert not any("effect" in each.err for each in fields)
+    assert "mish.py has had no effect" in sublayer("runs", "--plugin", mish).err
+
+
 def test_runs_keep_their_plugins_and_are_refused_without_them_or_with_others(write, sublayer):
     mish, sign = write("mish"), write("sign")
     sign.write_text(
