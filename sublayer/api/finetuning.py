@@ -15,6 +15,7 @@ from sublayer.api.results import Result
 from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT, load_finetune, preset_names
 from sublayer.config.layers import Unset, as_setting, override_layer
+from sublayer.config.plugins import refuse_idle
 from sublayer.errors import ConfigError, nearest_hint
 from sublayer.files.lines import suffix_of
 from sublayer.files.storage import as_typed, expanded
@@ -213,17 +214,13 @@ def finetune(
     else:
         finetuning = loading((), table, columns=_columns(table, names, columns, folder))
     loaded = finetuning.loaded
+    refuse_idle()
     path = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
     if not resume:
         check_new(path, seeds)
     if is_first_launched():
-        of_preset, figures = finetuning.preset, finetuning.figures()
-        note(f"preset {of_preset.name}: {of_preset.title}")
-        for origin in dict.fromkeys(figure.source for figure in figures):
-            settings = [f"{f.key}={as_setting(f.value)}" for f in figures if f.source == origin]
-            note(f"  {' '.join(settings)} ({origin})")
-        for line in of_preset.differs:  # differences that no setting expresses
-            note(f"  not set: {line}")
+        for line in finetuning.describe():
+            note(line)
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
         from sublayer.training.world import leave_world

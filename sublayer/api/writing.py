@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from sublayer.decode.beam import TranslatedLine as Searched
     from sublayer.decode.gaps import Completion, Filling
     from sublayer.decode.sample import Sampling, Show
     from sublayer.objective.supervised.answering import Answerer
@@ -171,6 +172,15 @@ class TranslatedLine:
     n_unknown: int
     """Tokens unknown to the vocabulary."""
     is_too_long: bool
+
+    @classmethod
+    def of(
+        cls, number: int, read: "Searched", n_best: int, write: Callable[[Sequence[int]], str]
+    ) -> "TranslatedLine":
+        """Write the ``n_best`` hypotheses of a line."""
+        best = read.hypotheses[:n_best]
+        texts, scores = [write(each.ids) for each in best], [each.score for each in best]
+        return cls(number, texts, scores, read.n_tokens, read.n_unknown, read.is_too_long)
 
     @property
     def pairs(self) -> list[dict[str, Any]]:
@@ -477,6 +487,10 @@ def translate(
             "translator's run"
         )
     tokenizer = tokenizer_of(text_model)
+
+    def write(ids: Sequence[int]) -> str:
+        return " ".join(tokenizer.words(ids)) if words else tokenizer.write(ids)
+
     result = Translations(sources or [])
 
     def progress(n_done: int) -> None:
@@ -497,15 +511,7 @@ def translate(
                 f"line {number} has {count(translation.n_tokens, 'token')}, more than the model's "
                 f"{config.max_len:,}"
             )
-        best = translation.hypotheses[: n_best or 1]
-        line = TranslatedLine(
-            number,
-            [" ".join(tokenizer.words(x.ids)) if words else tokenizer.write(x.ids) for x in best],
-            [hypothesis.score for hypothesis in best],
-            translation.n_tokens,
-            translation.n_unknown,
-            translation.is_too_long,
-        )
+        line = TranslatedLine.of(number, translation, n_best or 1, write)
         result.add(line, is_kept=show is None)
         if show is not None:
             show(line)

@@ -3,13 +3,13 @@
 A preset is what published work set for a task, each figure with its source.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublayer.config.data import OwnColumns
-from sublayer.config.layers import Layer, find_shipped, find_source, override_layer
+from sublayer.config.layers import Layer, as_setting, find_shipped, find_source, override_layer
 from sublayer.config.load import SEEN_AS, LoadedRecipe, load_layers, read_start
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import KINDS, Format, SupervisedObjective
@@ -172,6 +172,16 @@ class Finetuning(NamedTuple):
         origin = f"preset {self.preset.name}"
         origins = self.loaded.origins
         return [fig for fig in self.preset.figures if origins.get(fig.key) == origin]
+
+    def describe(self) -> Iterator[str]:
+        """Yield the preset's title, its figures that count by source, and its differences."""
+        yield f"preset {self.preset.name}: {self.preset.title}"
+        figures = self.figures()
+        for source in dict.fromkeys(figure.source for figure in figures):
+            settings = [f"{f.key}={as_setting(f.value)}" for f in figures if f.source == source]
+            yield f"  {' '.join(settings)} ({source})"
+        for line in self.preset.differs:  # differences that no setting expresses
+            yield f"  not set: {line}"
 
 
 def load_finetune(
