@@ -175,7 +175,7 @@ class TranslatedLine:
 
     @classmethod
     def of(
-        cls, number: int, read: "Searched", n_best: int, write: Callable[[Sequence[int]], str]
+        cls, number: int, read: "Searched", n_best: int, write: Callable[[Any], str]
     ) -> "TranslatedLine":
         """Write the ``n_best`` hypotheses of a line."""
         best = read.hypotheses[:n_best]
@@ -488,7 +488,7 @@ def translate(
         )
     tokenizer = tokenizer_of(text_model)
 
-    def write(ids: Sequence[int]) -> str:
+    def write(ids: Any) -> str:
         return " ".join(tokenizer.words(ids)) if words else tokenizer.write(ids)
 
     result = Translations(sources or [])

@@ -68,6 +68,7 @@ class OptimizerTable(Table):
     """Last share of the run, over which the rate falls linearly to 0; 0: no cooldown."""
     clip_norm: NormLimit[float] = 1.0
     """Largest global norm of the gradient; 0 turns clipping off."""
+    kind: str = ""
 
     @abstractmethod
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
@@ -155,6 +156,23 @@ def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None =
     )
 
 
+class MomentsTable(OptimizerTable):
+    """Fields of optimizers with two moments and decoupled weight decay."""
+
+    betas: SharePair = (0.9, 0.95)
+    """Decay rates of the first and second moment."""
+    eps: Fraction[float] = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Weight[float] = 0.1
+    """Decoupled decay of matrices and embeddings."""
+    decay_vectors: bool = DECAY_VECTORS
+    layer_decay: Fraction[float] = LAYER_DECAY
+
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
+        """Return the axes of both moments and of the count for their bias correction."""
+        return counted_moments(shape)
+
+
 class SgdConfig(OptimizerTable):
     """
     Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient).
@@ -179,25 +197,16 @@ class SgdConfig(OptimizerTable):
         return n_trained if self.weight_decay > 0 else 0
 
 
-class AdamConfig(OptimizerTable):
+class AdamConfig(MomentsTable):
     """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
 
     kind: Literal["adam"] = field("adam", description=KINDS)
     betas: SharePair = (0.9, 0.999)
-    """Decay rates of the first and second moment."""
-    eps: Fraction[float] = 1e-8
-    """Added to the root of the second moment."""
     weight_decay: Weight[float] = 0.0
     """L2 penalty on matrices and embeddings."""
-    decay_vectors: bool = DECAY_VECTORS
-    layer_decay: Fraction[float] = LAYER_DECAY
-
-    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
-        """Return the axes of both moments and of the count for their bias correction."""
-        return counted_moments(shape)
 
 
-class AdamWConfig(OptimizerTable):
+class AdamWConfig(MomentsTable):
     """
     AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate.
     """  # fmt: skip
@@ -206,14 +215,6 @@ class AdamWConfig(OptimizerTable):
     form: Literal["published", "gpt1"] = "published"
     """gpt1: as released with GPT-1, with weight decay also multiplied by the bias correction, and
     eps added before it."""
-    betas: SharePair = (0.9, 0.95)
-    """Decay rates of the first and second moment."""
-    eps: Fraction[float] = 1e-8
-    """Added to the root of the second moment."""
-    weight_decay: Weight[float] = 0.1
-    """Decoupled decay of matrices and embeddings."""
-    decay_vectors: bool = DECAY_VECTORS
-    layer_decay: Fraction[float] = LAYER_DECAY
     bias_correction: bool = field(True, needs={"form": ("published",)})
     """Bias correction of the moments; false as in BERT and ALBERT."""
     parameter_scale: bool = parameter_scale(False, needs={"form": ("published",)})
@@ -348,7 +349,7 @@ class AdafactorConfig(OptimizerTable):
         return most
 
 
-class MuonConfig(OptimizerTable):
+class MuonConfig(MomentsTable):
     """Muon (Jordan 2024) for the maps of a model, AdamW for its other parameters.
 
     The momentum of a map is orthogonalised by Newton-Schulz iterations: its singular values become
@@ -380,14 +381,6 @@ class MuonConfig(OptimizerTable):
     newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the iterations: sums are in float32; bfloat16 rounds what is stored, on every
     machine, whether it has bfloat16 units or not."""
-    betas: SharePair = (0.9, 0.95)
-    """Decay rates of AdamW's first and second moment."""
-    eps: Fraction[float] = 1e-8
-    """Added to the root of AdamW's second moment."""
-    weight_decay: Weight[float] = 0.1
-    """Decoupled decay of matrices and embeddings."""
-    decay_vectors: bool = DECAY_VECTORS
-    layer_decay: Fraction[float] = LAYER_DECAY
 
     def is_orthogonalised(self, shape: Shape, role: Role) -> bool:
         """Return whether a parameter is a linear map, or several, with both sides above 1."""
@@ -397,7 +390,7 @@ class MuonConfig(OptimizerTable):
         """Return the axes of the momentum, or of AdamW's moments."""
         if self.is_orthogonalised(shape, role):
             return {"momentum_buffer": all_axes(shape)}
-        return counted_moments(shape)
+        return super().state_axes(shape, role)
 
     def options(self, shape: Shape, role: Role) -> dict[str, Any]:
         """Return the weight decay, whether to orthogonalise, and the share of the rate."""
@@ -440,7 +433,7 @@ class MuonConfig(OptimizerTable):
         return max(most, n_others)
 
 
-class ScheduleFreeConfig(OptimizerTable):
+class ScheduleFreeConfig(MomentsTable):
     """Schedule-free AdamW (Defazio et al. 2024): a constant rate, and weights that are averages.
 
     Gradients are taken at an interpolation between the average and the fast weights; evaluations,
@@ -455,12 +448,6 @@ class ScheduleFreeConfig(OptimizerTable):
     """Shape of the learning rate after warm-up."""
     betas: SharePair = (0.9, 0.999)
     """Weight of the average in the interpolation, above 0, and decay rate of the second moment."""
-    eps: Fraction[float] = 1e-8
-    """Added to the root of the second moment."""
-    weight_decay: Weight[float] = 0.1
-    """Decoupled decay of matrices and embeddings."""
-    decay_vectors: bool = DECAY_VECTORS
-    layer_decay: Fraction[float] = LAYER_DECAY
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of the fast weights, the second moment, the count and the weight sum."""

@@ -227,7 +227,7 @@ def used_plugins(model: ModelConfig, optimizer: OptimizerTable | None = None) ->
     for entry in entries(model):
         used |= {("model.block", entry.name), ("model.ffn", entry.variant or "")}
     if optimizer is not None:
-        used.add(("optimizer.kind", getattr(optimizer, "kind", "")))
+        used.add(("optimizer.kind", optimizer.kind))
     return tuple(plugin for plugin in PLUGINS.values() if used & plugin.rows.keys())
 
 
