@@ -206,7 +206,7 @@ def windows(d_model: int) -> dict[str, Work]:
         vocab_size=2,
         context=4096,
     )
-    layer = blocks.Attention.from_config(config, Entry("attention", None, 1.0))
+    layer = blocks.Attention(config, Entry("attention", None, 1.0))
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.1)
     x = torch.randn(1, 4096, d_model, requires_grad=True)

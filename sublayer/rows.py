@@ -185,11 +185,6 @@ class Sublayer(ModelRow, nn.Module):
         return config.d_model
 
     @classmethod
-    def from_config(cls, config: ResolvedModel, entry: Entry) -> "Sublayer":
-        """Build the function of an entry."""
-        return cls(config)
-
-    @classmethod
     def settings(cls) -> dict[str, Any]:
         """Return a block with the entry."""
         return {"block": ("attention", cls.name, "ffn")}
@@ -199,7 +194,7 @@ class Sublayer(ModelRow, nn.Module):
         """Add the kind, its class and its estimate."""
         title = cls.name.replace("-", " ").capitalize()
         put(SUBLAYERS, cls.name, SublayerKind(cls.attends_to, shared_as=None, title=title))
-        put(FUNCTIONS, cls.name, cls)
+        put(FUNCTIONS, cls.name, lambda config, entry: cls(config))
         put(ESTIMATES, cls.name, lambda config, entry: _RowEstimate(config, entry, cls))
 
 

@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.model import BiasedMap, Entry, Ffn, Role, cap_of, factor_of, parallel_entries
+from sublayer.config.model import BiasedMap, Entry, Role, cap_of, factor_of, parallel_entries
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import (
     StackShape,
@@ -36,42 +35,8 @@ from sublayer.model.kernels.products import linear, to_autocast
 from sublayer.model.layers import Linear, StackedLinear, build_activation, build_norm
 from sublayer.model.positions import Positions
 
-_A = TypeVar("_A", bound="_Attention")
 Turned = Callable[[Tensor], Tensor]
 """Rotates queries or keys."""
-
-
-@dataclass(frozen=True)
-class HeadNorm:
-    """Norm of queries and keys: each head's or that of all together, before or after rotation."""
-
-    kind: Literal["rms", "layer", "l2"]
-    is_by_head: bool
-    is_after: bool
-    is_affine: bool
-    has_bias: bool
-    eps: float
-
-    @classmethod
-    def from_config(cls, config: ResolvedModel) -> "HeadNorm | None":
-        """Return the norm of a resolved config; None if it has none."""
-        if config.qk_norm == "none":
-            return None
-        return cls(
-            config.qk_norm,
-            is_by_head=config.qk_norm_over == "head",
-            is_after=config.qk_norm_place == "after",
-            is_affine=config.qk_norm_gain,
-            has_bias=config.norm_bias,
-            eps=config.norm_eps,
-        )
-
-    def build(self, width: int) -> nn.Module:
-        """Build the norm of vectors of a width; a norm to length 1 is an RMS norm, not scaled."""
-        kind, eps = self.kind, self.eps
-        if kind == "l2":
-            kind, eps = "rms", eps / width
-        return build_norm(kind, width, eps=eps, affine=self.is_affine, bias=self.has_bias)
 
 
 _MAPS: tuple[BiasedMap, ...] = ("query", "key", "value", "output", "gate")
@@ -87,81 +52,62 @@ def gated(
     return (runs * gates.sigmoid()[..., None]).flatten(-2)
 
 
+def _qk_norm(config: ResolvedModel, width: int) -> nn.Module:
+    """Build the norm of queries or keys; a norm to length 1 is an RMS norm, not scaled."""
+    kind, eps = config.qk_norm, config.norm_eps
+    if kind == "l2":
+        kind, eps = "rms", eps / width
+    return build_norm(kind, width, eps=eps, affine=config.qk_norm_gain, bias=config.norm_bias)
+
+
 class _Attention(nn.Module):
     """Linear maps of an attention: to queries, keys and values, and of its output.
 
     Maps of equal shape are stacked: ``projection`` has all three, or those to keys and values if
-    these have fewer heads. ``biases`` marks the maps with a bias, the output's and the gates' last;
-    the output has ``n_gates``. ``p_weights`` is the dropout probability of attention weights.
-    Scores are multiplied by ``scale``; ``score_cap`` and ``sinks`` are as in ``attend``. Sources:
-    Ainslie et al. 2023 (2305.13245) of fewer heads of keys and values, Henry et al. 2020
-    (2010.04245) of normalised queries and keys.
+    these have fewer heads. Scores are multiplied by ``scale``; ``score_cap`` and ``sinks`` are as
+    in ``attend``. Sources: Ainslie et al. 2023 (2305.13245) of fewer heads of keys and values,
+    Henry et al. 2020 (2010.04245) of normalised queries and keys.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "first_share": "gain"}
     initial: ClassVar[Mapping[str, float]] = {"first_share": FIRST_SHARE}
 
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        d_head: int,
-        *,
-        n_kv_heads: int,
-        biases: Sequence[bool],
-        scale: float,
-        score_cap: float | None,
-        has_sinks: bool,
-        p_weights: float,
-        norm: HeadNorm | None,
-        n_gates: int = 0,
-    ) -> None:
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__()
-        width, key_width = n_heads * d_head, n_kv_heads * d_head
+        d_model, d_head, n_kv_heads = config.d_model, config.d_head, key_heads(config)
+        width, key_width = config.n_heads * d_head, n_kv_heads * d_head
+        biases = [has_bias(config, name) for name in _MAPS]
         self.queries: Linear | None = None
-        if n_kv_heads == n_heads:
+        if n_kv_heads == config.n_heads:
             self.projection = StackedLinear(3, d_model, width, bias=biases[:3])
         else:
             self.queries = Linear(d_model, width, bias=biases[0])
             self.projection = StackedLinear(2, d_model, key_width, bias=biases[1:3])
         self.output = Linear(width, d_model, bias=biases[3], ends_branch=True)
-        self.gate = Linear(d_model, n_gates, bias=biases[4]) if n_gates else None
+        n_of_gates = n_gates(config) if entry.kind.attends_to == "itself" else 0
+        self.gate = Linear(d_model, n_of_gates, bias=biases[4]) if n_of_gates else None
         self.first_share: nn.Parameter | None = None
         """Learned share of the stack's first attention's values, in a single number."""
-        self.n_heads = n_heads
-        self.heads = (n_heads, n_kv_heads, n_kv_heads)
+        self.n_heads = config.n_heads
+        self.heads = (config.n_heads, n_kv_heads, n_kv_heads)
         """Numbers of heads of queries, keys and values, in the order of their maps."""
         self.d_head = d_head
-        self.scale = scale
-        self.score_cap = score_cap
-        self.sinks = nn.Parameter(torch.empty(n_heads)) if has_sinks else None
-        self.p_weights = p_weights
+        self.scale = factor_of(config.attention_scale, d_head)
+        self.score_cap = cap_of(config.score_cap)
+        self.sinks = nn.Parameter(torch.empty(config.n_heads)) if config.sinks else None
+        self.p_weights = config.dropout_attention
         self.query_norm: nn.Module | None = None
         self.key_norm: nn.Module | None = None
-        self.norm = norm
-        if norm is not None:
-            widths = (d_head, d_head) if norm.is_by_head else (width, key_width)
-            self.query_norm, self.key_norm = map(norm.build, widths)
-            if norm.kind == "l2":
+        self.norms_by_head = config.qk_norm_over == "head"
+        """Whether each head of queries and keys is normalised, not all together."""
+        self.norms_after = config.qk_norm_place == "after"
+        """Whether queries and keys are rotated before they are normalised."""
+        if config.qk_norm != "none":
+            widths = (d_head, d_head) if self.norms_by_head else (width, key_width)
+            self.query_norm, self.key_norm = (_qk_norm(config, width) for width in widths)
+            if config.qk_norm == "l2":
                 # Of length 1 instead of the roots of their widths.
                 self.scale /= math.sqrt(widths[0] * widths[1])
-
-    @classmethod
-    def from_config(cls: type[_A], config: ResolvedModel, entry: Entry) -> _A:
-        """Build the attention of an entry of a resolved config."""
-        return cls(
-            config.d_model,
-            config.n_heads,
-            config.d_head,
-            n_kv_heads=key_heads(config),
-            biases=[has_bias(config, name) for name in _MAPS],
-            scale=factor_of(config.attention_scale, config.d_head),
-            score_cap=cap_of(config.score_cap),
-            has_sinks=config.sinks,
-            p_weights=config.dropout_attention,
-            norm=HeadNorm.from_config(config),
-            n_gates=n_gates(config) if entry.kind.attends_to == "itself" else 0,
-        )
 
     def _mix(
         self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, bias: Tensor | None = None
@@ -214,9 +160,9 @@ class _Attention(nn.Module):
         self, x: Float[Tensor, "*B H T K"], norm: nn.Module | None
     ) -> Float[Tensor, "*B H T K"]:
         """Normalise queries or keys by their norm, if any: each head, or all heads together."""
-        if self.norm is None or norm is None:
+        if norm is None:
             return x
-        if self.norm.is_by_head:
+        if self.norms_by_head:
             normed: Tensor = norm(x)
             return normed.to(x.dtype)
         by_token = x.transpose(-3, -2)  # [*B, T, H, K]
@@ -227,11 +173,11 @@ class _Attention(nn.Module):
         self, q: Tensor, k: Tensor, turns: tuple[Turned, Turned] | None
     ) -> tuple[Float[Tensor, "*B H Q K"], Float[Tensor, "*B G T K"]]:
         """Normalise and rotate queries and keys of self-attention, in the model's order."""
-        if self.norm is not None and not self.norm.is_after:
+        if self.query_norm is not None and not self.norms_after:
             q, k = self.normed(q, self.query_norm), self.normed(k, self.key_norm)
         if turns is not None:
             q, k = turns[0](q), turns[1](k)
-        if self.norm is not None and self.norm.is_after:
+        if self.query_norm is not None and self.norms_after:
             q, k = self.normed(q, self.query_norm), self.normed(k, self.key_norm)
         return q, k
 
@@ -357,24 +303,17 @@ class CrossAttention(_Attention):
 class FeedForward(nn.Module):
     """Compute ``W2 (activation(W x))``, or ``W2 (activation(W x) * V x)`` if gated.
 
-    Maps have biases if ``bias``. ``p_hidden`` is the dropout probability of hidden units after the
-    gating product, before ``W2`` (Mesh-TensorFlow, as released).
+    Dropout acts on hidden units after the gating product, before ``W2`` (Mesh-TensorFlow, as
+    released).
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        ffn: Ffn,
-        *,
-        gelu: Literal["exact", "tanh"],
-        swish_beta: float | Literal["learned"],
-        bias: bool,
-        p_hidden: float,
-    ) -> None:
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__()
+        ffn, d_model, d_ff = entry.ffn, config.d_model, config.d_ff
+        assert ffn is not None, "an ffn entry must have a variant"
+        bias = has_bias(config, "ffn")
         self.is_gated = ffn.is_gated
-        self.activation = build_activation(ffn.activation, gelu, swish_beta)
+        self.activation = build_activation(ffn.activation, config.gelu, config.swish_beta)
         self.compiled: Activation | None = None
         self.input: StackedLinear | Linear
         if ffn.is_gated:
@@ -382,21 +321,7 @@ class FeedForward(nn.Module):
         else:
             self.input = Linear(d_model, d_ff, bias=bias)
         self.output = Linear(d_ff, d_model, bias=bias, ends_branch=True)
-        self.p_hidden = p_hidden
-
-    @classmethod
-    def from_config(cls, config: ResolvedModel, entry: Entry) -> "FeedForward":
-        """Build the network of an entry of a resolved config."""
-        assert entry.ffn is not None, "an ffn entry must have a variant"
-        return cls(
-            config.d_model,
-            config.d_ff,
-            entry.ffn,
-            gelu=config.gelu,
-            swish_beta=config.swish_beta,
-            bias=has_bias(config, "ffn"),
-            p_hidden=config.dropout_ffn,
-        )
+        self.p_hidden = config.dropout_ffn
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
         """Transform each token separately; the context is ignored."""
@@ -518,12 +443,12 @@ def add_losses(
 
 
 Function = Attention | CrossAttention | FeedForward
-FUNCTIONS: dict[str, type[Function]] = {
+FUNCTIONS: dict[str, Callable[[ResolvedModel, Entry], Function]] = {
     "attention": Attention,
     "cross": CrossAttention,
     "ffn": FeedForward,
 }
-"""Class of each kind of sub-layer, by its name in a block."""
+"""Builder of each kind of sub-layer, by its name in a block."""
 
 
 Parallel = Sequence[tuple["JoinedSublayer", Context]]
@@ -552,7 +477,7 @@ class Sublayer(nn.Module):
         )
         is_pre_norm, (n_before, n_after) = config.norm_order != "post", n_norms(config, entry)
         self.norm = build(config.norm if (n_before if is_pre_norm else n_after) else "none")
-        self.function = FUNCTIONS[entry.name].from_config(config, entry)
+        self.function = FUNCTIONS[entry.name](config, entry)
         self.output_norm = build(config.norm) if is_pre_norm and n_after else None
         self.step_size = entry.step * config.residual_scale
         self.p_output = config.dropout

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -19,11 +20,10 @@ from sublayer.config.stacks import (
     asked_heads,
     attention_forms,
     embedding_width,
-    entries,
     stacks,
 )
 from sublayer.errors import ConfigError
-from sublayer.model.blocks import FUNCTIONS, Stack, add_losses
+from sublayer.model.blocks import Stack, add_losses
 from sublayer.model.cache import Cache
 from sublayer.model.context import Context, Keys, Layout, Memory, Queries, Rotations
 from sublayer.model.estimates import FLOAT32_BYTES
@@ -268,11 +268,6 @@ class Transformer(Body):
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config, stacks(config)[-1])
         self.config = config
-        functions = [FUNCTIONS.get(entry.name) for entry in entries(config)]
-        self.has_auxiliary = any(
-            getattr(function, "has_auxiliary", False) for function in functions
-        )
-        """Whether any sub-layer has an auxiliary loss, by its class attribute."""
         self.embedding = TokenEmbedding(config)
         head_names = asked_heads(config)
         for name, row in HEADS.items():
@@ -280,6 +275,11 @@ class Transformer(Body):
             self.register_module(row.attribute, head)
         self.register_state_dict_post_hook(to_persistent)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(from_persistent)  # type: ignore[no-untyped-call]
+
+    @cached_property
+    def has_auxiliary(self) -> bool:
+        """Whether any sub-layer has an auxiliary loss, by its class attribute."""
+        return any(getattr(module, "has_auxiliary", False) for module in self.modules())
 
     @property
     def stacks(self) -> tuple[Stack, ...]:

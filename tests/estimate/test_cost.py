@@ -92,7 +92,7 @@ def test_the_built_model_has_the_parameters_that_are_counted(fields):
 def test_a_sublayer_has_the_parameters_that_are_counted(entry, bias):
     config = resolved(d_model=10, n_heads=2, d_head=3, d_ff=7, bias=bias)
     with torch.device("meta"):
-        function = FUNCTIONS[entry.name].from_config(config, entry)
+        function = FUNCTIONS[entry.name](config, entry)
     estimate = estimate_of(config, entry)
     sizes = {name: parameter.numel() for name, parameter in function.named_parameters()}
     assert estimate.n_parameters() == sum(sizes.values())

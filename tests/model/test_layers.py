@@ -126,8 +126,8 @@ def test_parallel_functions_read_one_input_and_are_added_to_it(norm, order, part
 
 
 def make_network(variant, **fields):
-    given = {"gelu": "exact", "swish_beta": 1.0, "bias": False, "p_hidden": 0.0, **fields}
-    network = FeedForward(1, 1, FFNS[variant], **given)
+    given = {"d_model": 1, "n_heads": 1, "d_ff": 1, "gelu": "exact", "bias": False, **fields}
+    network = FeedForward(make_config(**given), Entry("ffn", variant, 1.0))
     with torch.no_grad():
         network.output.weight.fill_(1.0)
         weights = torch.tensor([1.0, 3.0])[: network.input.weight.numel()]
