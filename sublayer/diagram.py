@@ -321,11 +321,11 @@ def _residual(
 ) -> Residual:
     """Return the figure of an entry of a block, or of several in parallel as one box."""
     boxes = [_function(model, stack, entry) for entry in together]
-    steps = {_step(entry.step * model.residual_scale) for entry in together}
+    steps = [_step(entry.step * model.residual_scale) for entry in together]
+    step = steps[0] if len(set(steps)) == 1 else None
     function = boxes[0]
     if len(boxes) > 1:
-        factors = [_step(entry.step * model.residual_scale) for entry in together]
-        factors = factors if len(steps) > 1 else [""] * len(boxes)
+        factors = steps if step is None else [""] * len(boxes)
         titles = [f"{box.title} {by}".rstrip() for box, by in zip(boxes, factors, strict=True)]
         notes = ("in parallel", *chain(*(box.notes for box in boxes)))
         function = FigureBox(boxes[0].role, " + ".join(titles), notes)
@@ -341,7 +341,7 @@ def _residual(
         before=of_input if has_input_norm(model) else None,
         after=each if model.norm_order in ("around", "after") else None,
         behind=norm if model.norm_order == "post" else None,
-        step=steps.pop() if len(steps) == 1 else "",
+        step=step or "",
         reads_memory=any(entry.kind.attends_to == "memory" for entry in together),
     )
 
@@ -373,7 +373,7 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBo
                 layers = f", {model.window_pattern}" if "G" in model.window_pattern else ""
                 notes.append(f"window of {count(model.attention_window, 'token')}{layers}")
             if model.value_residual != "none":
-                notes.append("values with those of the first layer")
+                notes.append("values mixed with the first layer's")
             if model.attention_gate != "none":
                 notes.append(f"output gated by {model.attention_gate}")
         if model.attention_scale == "none":

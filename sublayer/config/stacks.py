@@ -122,9 +122,9 @@ def has_input_norm(model: ModelConfig) -> bool:
 
 
 def n_norms(model: ModelConfig, entry: Entry) -> tuple[int, int]:
-    """Count the norms of an entry's input, and those of its output or its sum with the residual.
+    """Count the norms of an entry's input, and of its output or its sum with the residual.
 
-    Where the model has norms.
+    The model's ``norm`` is not none.
     """
     has_own = not entry.is_joined or model.parallel_norm == "separate"
     is_of_output = model.norm_order in ("around", "after")
@@ -307,7 +307,8 @@ def learned_shares(
 ) -> list[tuple[int, int]]:
     """Return the entry and set of weights of each executed self-attention with a learned share.
 
-    They are all but a stack's first with ``value_residual = learned``, of the first ``n_blocks``.
+    With ``value_residual = learned`` all but a stack's first have one. ``n_blocks`` limits the
+    count to the first blocks.
     """
     if model.value_residual != "learned":
         return []

@@ -36,7 +36,7 @@ from sublayer.model.layers import Linear, StackedLinear, build_activation, build
 from sublayer.model.positions import Positions
 
 Turned = Callable[[Tensor], Tensor]
-"""Rotates queries or keys."""
+"""Rotation of queries or of keys."""
 
 
 _MAPS: tuple[BiasedMap, ...] = ("query", "key", "value", "output", "gate")
@@ -47,7 +47,7 @@ FIRST_SHARE = 0.5
 def gated(
     x: Float[Tensor, "*rows HK"], gates: Float[Tensor, "*rows G"]
 ) -> Float[Tensor, "*rows HK"]:
-    """Multiply G runs of features by the sigmoid of a number each. Source: Qiu et al. 2025."""
+    """Multiply each of G runs of features by the sigmoid of its gate. Source: Qiu et al. 2025."""
     runs = x.reshape(*gates.shape, -1)  # [*rows, G, HK/G]
     return (runs * gates.sigmoid()[..., None]).flatten(-2)
 
@@ -65,8 +65,8 @@ class _Attention(nn.Module):
 
     Maps of equal shape are stacked: ``projection`` has all three, or those to keys and values if
     these have fewer heads. Scores are multiplied by ``scale``; ``score_cap`` and ``sinks`` are as
-    in ``attend``. Sources: Ainslie et al. 2023 (2305.13245) of fewer heads of keys and values,
-    Henry et al. 2020 (2010.04245) of normalised queries and keys.
+    in ``attend``. Sources: Ainslie et al. 2023 (2305.13245), grouped queries; Henry et al. 2020
+    (2010.04245), normalised queries and keys.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "first_share": "gain"}
@@ -139,8 +139,8 @@ class _Attention(nn.Module):
     ) -> tuple[Float[Tensor, "HK D"], Float[Tensor, " HK"] | None]:
         """Return the concatenated matrix and bias of the maps to queries, keys and values.
 
-        They are of the maps ``start`` to ``stop`` among the three: differentiable views, but for a
-        range of maps of different shapes.
+        ``start`` and ``stop`` select a range of the three: differentiable views, or copies where
+        their shapes differ.
         """
         if self.queries is None:
             return self.projection.part(start, stop)
@@ -205,7 +205,7 @@ class Attention(_Attention):
     """Multi-head self-attention. Source: Vaswani et al. 2017, sec. 3.2.
 
     Its output may be gated by its input (Qiu et al. 2025, 2505.06708, SDPA output gate), and its
-    values contain those of the stack's first attention (Zhou et al. 2024, 2410.17897).
+    values mixed with those of the stack's first attention (Zhou et al. 2024, 2410.17897).
     """
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
@@ -240,11 +240,11 @@ class Attention(_Attention):
     def mix_values(
         self, v: Float[Tensor, "B G T K"], values: list[Tensor]
     ) -> Float[Tensor, "B G T K"]:
-        """Mix the values of the stack's first attention with others; the first ones are kept.
+        """Mix the values of the stack's first attention into those of a later one.
 
-        ``values`` are empty at the first attention, which appends its own. Source: Zhou et al.
-        2024, Identity- and Learnable-ResFormer. Departure: one number s with ``v + s (first - v)``
-        instead of a factor of each term, of which the map to values makes one redundant.
+        ``values`` is empty at the first attention, which appends its own. Source: Zhou et al. 2024,
+        Identity- and Learnable-ResFormer. Departure: one number s with ``v + s (first - v)``
+        instead of a factor for each term, one of which the map to values makes redundant.
         """
         if not values:
             # Contiguous, since a view would keep the queries and keys as well.
@@ -526,7 +526,7 @@ class Sublayer(nn.Module):
 
 
 class JoinedSublayer(Sublayer):
-    """Function in parallel to an earlier entry's, which adds its branch to the stream."""
+    """Function in parallel to that of an earlier entry, which adds both branches to the stream."""
 
     def forward(
         self, x: Float[Tensor, "B T D"], context: Context, parallel: Parallel = ()
@@ -559,7 +559,7 @@ class Stack(nn.Module):
             for layer in range(shape.n_layers)
         ]
         self.groups = parallel_entries(shape.block)
-        """Indices of the entries of a block, those in parallel together."""
+        """Indices of a block's entries, with parallel entries in one group."""
         self.last_attention = shape.last_attention
         self.sublayers = nn.ModuleList()
         for index, entry in enumerate(shape.block):
@@ -656,7 +656,7 @@ class Stack(nn.Module):
         queries: Queries | None,
         first: FirstValues,
     ) -> tuple[Passed, FirstValues]:
-        """Run a block without a change of its arguments, which recomputation reads again."""
+        """Run a block without changing its arguments, which recomputation reads again."""
         values = [*first]
         if context.values is not None:
             context = replace(context, values=values)

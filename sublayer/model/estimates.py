@@ -45,7 +45,7 @@ DeviceKind = Literal["cpu", "cuda"]
 
 FLOAT32_BYTES = 4
 Forms = tuple[AttentionForm | None, ...]
-"""Form of each entry of an executed block, as of ``attention_forms``."""
+"""Form of each entry of an executed block, as ``attention_forms`` returns it."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +207,10 @@ class AttentionEstimate(SublayerEstimate):
         self.inputs = (self.width, self.key_width, self.key_width)
         self.n_gates = 0 if self.is_cross else n_gates(config)
         self.n_gated = self.width + self.n_gates if self.n_gates else 0
-        """Features that gates save: the attention's output, and themselves."""
+        """Features saved for the gradient of gates: the attention's output and the gates."""
         mixes_values = config.value_residual != "none" and not self.is_cross
         self.mixed_width = self.key_width if mixes_values else 0
-        """Features of the first attention's values, and of their difference from others."""
+        """Features of values that are mixed with those of the first attention."""
         self.n_backward = sum(self.inputs) * config.d_model
 
     def n_parameters(self) -> int:
@@ -225,7 +225,7 @@ class AttentionEstimate(SublayerEstimate):
 
     @property
     def has_plain_scores(self) -> bool:
-        """Check whether no fused kernel has its scores, which then a GPU holds, too."""
+        """Check whether no fused kernel computes its scores, so that a GPU holds them as well."""
         return self.config.score_cap != "none" or self.config.sinks
 
     @property
@@ -248,7 +248,7 @@ class AttentionEstimate(SublayerEstimate):
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example; a causal query sees half the keys on average.
 
-        In a window it sees all but half of a window at the start of the example.
+        With a window it sees as many keys, but fewer at the start of the example.
         """
         if self.is_cross:
             return self.n_products_of_queries(n_tokens, n_memory)
@@ -261,7 +261,7 @@ class AttentionEstimate(SublayerEstimate):
         return self.n_products_of_queries(n_tokens, n_tokens) - self.width * unseen
 
     def reach(self, stack: StackShape, n_tokens: int) -> int:
-        """Return the largest distance of a query and a key that it sees, among ``n_tokens``."""
+        """Return the largest distance between a query and a visible key, among ``n_tokens``."""
         reach = None if self.is_cross else self.form.reach(is_causal=stack.is_causal)
         return n_tokens - 1 if reach is None else min(reach, n_tokens - 1)
 
@@ -278,7 +278,7 @@ class AttentionEstimate(SublayerEstimate):
         return n_of_queries * n_queries + n_of_keys * n_keys + scores_and_values
 
     def saved_of_queries(self, step: Workload, stack: StackShape, n_queries: int) -> int:
-        """Sum the bytes of keys, values and queries, and of the queries' input, output, weights."""
+        """Sum the bytes of keys, values, queries, and the queries' input, output and weights."""
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
         numbers = (2 * self.key_width + self.n_saved_of_values) * length
         numbers += (2 * self.width + self.n_gated + self.config.d_model) * n_queries
@@ -320,7 +320,7 @@ class AttentionEstimate(SublayerEstimate):
 
     @property
     def n_saved_of_values(self) -> int:
-        """Return the features that the gradient of a learned share saves."""
+        """Return the features saved for the gradient of a learned share."""
         return self.mixed_width if self.config.value_residual == "learned" else 0
 
     def saved(self, step: Workload, stack: StackShape) -> int:
@@ -344,8 +344,8 @@ class AttentionEstimate(SublayerEstimate):
     def saved_norms(self, step: Workload, n_queries: int, n_keys: int) -> int:
         """Sum the bytes that norms of queries and keys save: their inputs and statistics.
 
-        ``n_queries`` are of the micro-batch, ``n_keys`` of an example. Inputs that are not cast are
-        views of the product that holds the values too, which a CPU copies from it.
+        ``n_queries`` counts those of a micro-batch, ``n_keys`` those of an example. Inputs that are
+        not cast are views of a product that also holds the values; a CPU copies the values from it.
         """
         config, kind = self.config, self.config.qk_norm
         if kind == "none":

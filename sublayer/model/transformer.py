@@ -118,7 +118,7 @@ class Body(nn.Module):
         self.p_embedding = config.dropout_embedding if drops_sum else 0.0
         self.p_final = config.dropout_final
         self.mixes_values = config.value_residual != "none"
-        """Whether attentions mix in the values of their stack's first."""
+        """Whether attentions mix in the values of their stack's first attention."""
 
     @property
     def stack(self) -> Stack:
@@ -186,7 +186,7 @@ class Body(nn.Module):
     def rotations(
         self, positions: Int[Tensor, "*B T"], dtype: torch.dtype
     ) -> list[Rotations | None]:
-        """Compute the rotations of each of ``forms``; None for none."""
+        """Compute the rotations of each of ``forms``; None for a form without rotations."""
         scheme = self.positions
         plain = scheme.rotations(positions, dtype)
         local = scheme.local_rotations(positions, dtype) or plain
