@@ -316,7 +316,6 @@ class PeakMemory:
         self._before: int | None = None
 
     def __enter__(self) -> Self:
-        """Start measuring."""
         import torch
 
         if self._device.type == "cuda":

@@ -113,7 +113,6 @@ class GracefulStop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the former handlers."""
         if self.requested:
             interruption.note()
         for number, handler in self._previous.items():

@@ -129,11 +129,9 @@ class MetricsLog:
         self._lines = (folder / METRICS).open("a", encoding="utf-8")
 
     def __enter__(self) -> Self:
-        """Return the log itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close both files."""
         self._lines.close()
         self._events.close()
 
@@ -208,11 +206,9 @@ class Progress(ABC):
     """Whether the run has its own header; a comparison has one for all its runs."""
 
     def __enter__(self) -> Self:
-        """Start showing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
         return
 
     @abstractmethod
@@ -243,14 +239,12 @@ class ShownProgress(Progress):
         """Time and step of the first update."""
 
     def __enter__(self) -> Self:
-        """Start or restart showing."""
         self._begun = None
         self._stages = display()
         self._stage = self._stages.begin("taking the first step")
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
         if self._stage is not None:
             self._stages.end(self._stage)
 

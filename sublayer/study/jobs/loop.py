@@ -137,11 +137,9 @@ class Board(ABC):
 
     @abstractmethod
     def __enter__(self) -> Self:
-        """Start showing."""
 
     @abstractmethod
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
 
     def begin(self, label: str) -> None:
         """Show that a run has started."""
@@ -216,7 +214,6 @@ class PlainBoard(Board):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop printing progress lines."""
         self._over.set()
 
     def ended(self, text: str) -> None:
@@ -248,13 +245,11 @@ class TerminalBoard(Board):
         self._console = console_of(stream)
 
     def __enter__(self) -> Self:
-        """Show the board."""
         self._live = live_lines(self._console, self._draw, per_second=4)
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the board."""
         self._live.stop()
 
     def ended(self, text: str) -> None:
