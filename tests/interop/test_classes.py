@@ -231,7 +231,7 @@ def test_a_field_that_no_table_has_is_refused_unless_it_has_its_default():
     ("gpt2", {"segments": "both"}, "segments = both"), ("t5", {"bias": True}, "bias = true"),
     ("gpt2", {"positions": "rotary", "d_head": 8}, "d_head = 8"),
     ("gpt2", {"norm": "rms", "ffn": "swiglu"}, "ffn = swiglu, model.norm = rms"),
-    *((name, {"embedding_scale": 3.0}, "embedding_scale = 3.0") for name in ("gpt2", "t5", "marian")),
+    *((of, {"embedding_scale": 3.0}, "embedding_scale = 3.0") for of in ("gpt2", "t5", "marian")),
     ("gpt2", {"block": ("ffn", "attention")}, "block = ['ffn', 'attention']"),
     ("openai-gpt", {"final_norm": "affine"}, "final_norm = affine"),
     ("openai-gpt", {"gelu": "exact", "ffn": "gelu"}, "gelu = exact"),

@@ -137,9 +137,11 @@ class Board(ABC):
 
     @abstractmethod
     def __enter__(self) -> Self:
+        """Start showing."""
 
     @abstractmethod
     def __exit__(self, *_: object) -> None:
+        """Stop showing."""
 
     def begin(self, label: str) -> None:
         """Show that a run has started."""
