@@ -23,7 +23,7 @@ from sublayer.config.stacks import (
     stacks,
 )
 from sublayer.errors import ConfigError
-from sublayer.model.blocks import Stack, add_losses
+from sublayer.model.blocks import Stack, Sublayer, add_losses
 from sublayer.model.cache import Cache
 from sublayer.model.context import Context, Keys, Layout, Memory, Queries, Rotations
 from sublayer.model.estimates import FLOAT32_BYTES
@@ -279,7 +279,8 @@ class Transformer(Body):
     @cached_property
     def has_auxiliary(self) -> bool:
         """Whether any sub-layer has an auxiliary loss, by its class attribute."""
-        return any(getattr(module, "has_auxiliary", False) for module in self.modules())
+        parts = (module for module in self.modules() if isinstance(module, Sublayer))
+        return any(getattr(part.function, "has_auxiliary", False) for part in parts)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
