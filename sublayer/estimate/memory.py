@@ -304,6 +304,8 @@ def stack_activations(step: Workload, stack: StackShape) -> int:
     if step.recomputes:
         stream = FLOAT32_BYTES * config.d_model
         total += stack.n_layers * step.n_tokens(stack) * stream  # only their inputs
+        if stack.is_fed:
+            total += step.n_read * stream  # the encoder's output is another
         if config.value_residual != "none":
             # The first attention's values are inputs of all blocks after it.
             total += step.n_tokens(stack) * step.narrow * key_heads(config) * config.d_head
