@@ -134,7 +134,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         has_output=True,
     ),
     "smollm3": Architecture(
-        "smollm3", {**_LLAMA, **_repeats("position_pattern", "PPPN")}, turns_neighbours=True
+        "smollm3", {**_PLAIN, **_repeats("position_pattern", "PPPN")}, turns_neighbours=True
     ),
     "cohere": Architecture(
         "command-r", {**_PLAIN, **_TIED, "qk_norm": ("none",)}, {"logit_scale": "logit_scale"}

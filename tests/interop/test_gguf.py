@@ -152,6 +152,7 @@ def test_weights_that_a_type_cannot_hold_and_unknown_types_are_refused(tmp_path)
     ("gemma2", {"window_pattern": "LLG"}, "represent model.window_pattern = LLG"),
     ("gemma2", {"attention_scale": 3.0}, r"represent model.attention_scale = 3\.0"),
     ("smollm3", {"position_pattern": "PN"}, "represent model.position_pattern = PN"),
+    ("smollm3", {"bias": True}, "smollm3 cannot represent model.bias = true"),
     ("gptneox", {"gelu": "exact"}, "gptneox cannot represent model.gelu = exact"),
 ])  # fmt: skip
 def test_models_that_llama_cpp_does_not_compute_are_refused(tmp_path, name, changes, message):
