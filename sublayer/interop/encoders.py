@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,16 @@ from sublayer.config.table import LONGEST_WINDOW, MOST_LAYERS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.bert import Albert, Bert, encoder_fields
+from sublayer.interop.decoders import (
+    GATED_OF,
+    GLOBAL,
+    LAYER_TYPES,
+    LOCAL,
+    check_count,
+    pattern,
+    rope_by_type,
+    rope_table,
+)
 from sublayer.interop.family import Answering, Answers, Family, Fields, Oracle, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
@@ -25,10 +34,8 @@ from sublayer.interop.foreign_config import (
     Link,
     Rule,
     Table,
-    Unsayable,
     absent,
     flag,
-    format_value,
     harmless,
     is_gelu,
     names,
@@ -91,30 +98,6 @@ ELECTRA_FIELDS = ClassFields(
     },
     ignored=ALWAYS_IGNORED | _SUMMARY.keys() | names("summary_first_dropout summary_last_dropout"),
 )
-_LOCAL, _GLOBAL = "sliding_attention", "full_attention"
-_LETTERS = {_LOCAL: "L", _GLOBAL: "G"}
-_GATED = {"gelu": "geglu", "relu": "reglu", "swish": "swiglu"}
-
-
-def _layer_types(value: Any) -> Any:
-    if type(value) is not list or not set(map(str, value)) <= set(_LETTERS):
-        raise ValueError(f"is not a list of {' and '.join(_LETTERS)}")
-    return value
-
-
-def _ropes(value: Any) -> Any:
-    """Check rotary parameters by kind of attention, of which each may leave out its base."""
-    tables = list(value.values()) if type(value) is dict else [value]
-    if not all(type(each) in (dict, type(None)) for each in tables) or set(value) - set(_LETTERS):
-        raise ValueError(f"is not a table of {' and '.join(_LETTERS)}")
-    for name, each in (item for table in tables for item in (table or {}).items()):
-        if name == "rope_theta":
-            rule_of("rotary_base")(each)
-        elif (name, each) != ("rope_type", "default"):
-            raise Unsayable(f"{name} = {format_value(each)}")
-    return value
-
-
 MODERNBERT_FIELDS = ClassFields(
     title="ModernBertConfig",
     fields={
@@ -124,7 +107,7 @@ MODERNBERT_FIELDS = ClassFields(
         "num_hidden_layers": same(22, "n_layers"),
         "num_attention_heads": same(12, "n_heads"),
         "hidden_activation": network(
-            "gelu", {name: (_GATED[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
+            "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
         ),
         "max_position_embeddings": same(8192, "max_len"),
         "initializer_range": same(0.02, "init_std"),
@@ -139,10 +122,10 @@ MODERNBERT_FIELDS = ClassFields(
         "attention_dropout": same(0.0, "dropout_attention"),
         "embedding_dropout": same(0.0, "dropout_embedding"),
         "mlp_dropout": same(0.0, "dropout_ffn"),
-        "layer_types": Field(None, optional(_layer_types)),
+        "layer_types": LAYER_TYPES,
         "global_attn_every_n_layers": Field(3, whole(MOST_LAYERS)),
         "local_attention": Field(128, whole(LONGEST_WINDOW)),
-        "rope_parameters": Field(None, optional(_ropes)),
+        "rope_parameters": Field(None, rope_by_type),
         "rope_scaling": Field(None, absent(), is_computed=False),
         "global_rope_theta": Field(160_000.0, rule_of("rotary_base")),
         "local_rope_theta": Field(10_000.0, rule_of("rotary_base")),
@@ -479,26 +462,20 @@ class ModernBert(Encoder):
         n_layers, types = given["num_hidden_layers"], given["layer_types"]
         every = given["global_attn_every_n_layers"]
         if types is None:
-            types = [_LOCAL if layer % every else _GLOBAL for layer in range(n_layers)]
-        if len(types) != n_layers:
-            raise CheckpointError(
-                f"{content.file}: layer_types names {len(types)} layers, but num_hidden_layers = "
-                f"{n_layers}"
-            )
-        letters = "".join(_LETTERS[each] for each in types)
-        sizes = range(1, n_layers + 1)
-        period = next(n for n in sizes if (letters[:n] * n_layers)[:n_layers] == letters)
+            types = [LOCAL if layer % every else GLOBAL for layer in range(n_layers)]
+        are_local = [each == LOCAL for each in types]
+        check_count(content, "layer_types", are_local)
         ropes = given["rope_parameters"] or {}
         bases = {
             kind: float((ropes.get(kind) or {}).get("rope_theta", given[default]))
-            for kind, default in ((_GLOBAL, "global_rope_theta"), (_LOCAL, "local_rope_theta"))
+            for kind, default in ((GLOBAL, "global_rope_theta"), (LOCAL, "local_rope_theta"))
         }
-        fields["rotary_base"] = bases[_GLOBAL if _GLOBAL in types else _LOCAL]
-        if _LOCAL in types:
+        fields["rotary_base"] = bases[LOCAL if all(are_local) else GLOBAL]
+        if any(are_local):
             window = given["local_attention"]
-            fields |= {"attention_window": window, "window_pattern": letters[:period]}
-            if bases[_LOCAL] != fields["rotary_base"]:
-                fields["rotary_local_base"] = bases[_LOCAL]
+            fields |= {"attention_window": window, "window_pattern": pattern(are_local, "LG")}
+            if bases[LOCAL] != fields["rotary_base"]:
+                fields["rotary_local_base"] = bases[LOCAL]
         return fields
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
@@ -507,16 +484,14 @@ class ModernBert(Encoder):
         forms = [form for of_block in attention_forms(config, stack) for form in of_block if form]
         local = config.rotary_local_base
         base, window = config.rotary_base, config.attention_window
-        bases = {_GLOBAL: base, _LOCAL: base if isinstance(local, str) else local}
+        bases = {GLOBAL: base, LOCAL: base if isinstance(local, str) else local}
         ids = super().written(config, tokenizer)
         return {
             **ids,
             "cls_token_id": ids["bos_token_id"],
             "sep_token_id": ids["eos_token_id"],
             "decoder_bias": config.head_bias,
-            "layer_types": [_GLOBAL if form.window is None else _LOCAL for form in forms],
+            "layer_types": [GLOBAL if form.window is None else LOCAL for form in forms],
             "local_attention": 128 if isinstance(window, str) else window,
-            "rope_parameters": {
-                kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
-            },
+            "rope_parameters": {kind: rope_table(base) for kind, base in bases.items()},
         }
