@@ -81,7 +81,7 @@ def built(name, tokenizer=None, **changes):
     return TextModel(random_model(fields, VOCAB_SIZE, CONTEXT, dtype=torch.float32), tokenizer)
 
 
-@pytest.mark.parametrize("name", rows(MODELS, 30))
+@pytest.mark.parametrize("name", rows(MODELS, 12))
 def test_a_model_goes_out_with_its_numbers_and_greedy_tokens(tmp_path, name):
     model = built(name)
     certificate = export_ctranslate2(model, tmp_path / "out").certificate
@@ -121,7 +121,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("field", REFUSED)
+@pytest.mark.parametrize("field", rows(REFUSED, 9))
 def test_what_its_specs_cannot_say_is_refused_by_field(tmp_path, field):
     fields = {**_SIZES, **REFUSED[field]}
     if fields.get("kind") == "lstm":
