@@ -25,6 +25,7 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.ctranslate2 import NAME, token_names, write
 from sublayer.interop.engines import open_engine
 from sublayer.model.transformer import Decoder, build
@@ -45,6 +46,11 @@ def make_model(size: Size) -> Decoder:
     model = build(resolved, seed=0)
     assert isinstance(model, Decoder), "the kind that a model is where nothing else is asked"
     return model.eval()
+
+
+def whole(model: Decoder) -> Continue:
+    """Continue by an engine as texts do that are shown once they are written."""
+    return lambda prompt, n: torch.stack([*generate(model, prompt, n, GREEDY, until=[])], dim=1)
 
 
 def alone(folder: Path, size: Size) -> Continue:
@@ -72,7 +78,7 @@ def run_case(size: Size, rounds: int, ends: float) -> tuple[list[Contestant], bo
             write(TextModel(model), folder, dtype)
             through = open_engine(folder, NAME, "cpu").model
             assert isinstance(through, Decoder), "it is exported from one"
-            found.append(Contestant("through --engine", dtype, ours(through), cores()))
+            found.append(Contestant("through --engine", dtype, whole(through), cores()))
             found.append(Contestant(NAME, dtype, alone(folder, size), cores()))
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(size.vocab_size, (size.sequences, PROMPT_TOKENS), generator=generator)

@@ -2,7 +2,7 @@
 
 import codecs
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -100,6 +100,7 @@ def generate(
     seed: int = 0,
     window: Window = "exact",
     context: int | None = None,
+    until: Sequence[int] | None = None,
 ) -> Iterator[Int[Tensor, " B"]]:
     """Yield ``n_tokens`` tokens after each row of a prompt, one position at a time.
 
@@ -107,8 +108,9 @@ def generate(
     Beyond, absolute positions invalidate the cache: ``exact`` rereads the last ``context`` tokens
     for every token; ``rolling`` rereads their newer half whenever the window is full, so that a
     token costs about two steps and sees between half and all of the context. For an LSTM, which
-    keeps only its state, ``context`` and ``window`` change nothing. Deterministic in weights,
-    prompt and ``seed``.
+    keeps only its state, ``context`` and ``window`` change nothing. Given ``until``, ids that end a
+    row, an engine yields nothing before all rows are written. Deterministic in weights, prompt and
+    ``seed``.
 
     Raises ConfigError, at the first token, where the prompt is empty or longer than the context,
     the model is in training mode, or the cache does not fit in memory.
@@ -133,7 +135,7 @@ def generate(
                 f"--engine {model.engine.name} cannot slide beyond the context of {longest:,}: "
                 f"give --tokens {room:,} or fewer, or leave --engine out"
             )
-        yield from model.engine.generate(prompt, n_tokens, sampling, seed)
+        yield from model.engine.generate(prompt, n_tokens, sampling, seed, until)
         return
     reader = _Reader(model, prompt.shape[0], longest, window, n_tokens)
     generator = torch.Generator(device=prompt.device).manual_seed(seed)
@@ -283,9 +285,19 @@ def continue_prompt(
     most = n_tokens or _TOKENS
     path = find_recipe(run)
     context = None if path is None else read_run_recipe(path).data.context
+    # Without these, no part of the text is read before its end.
+    is_read = bool(stops) or show is not None
+    until = None if is_read else [] if tokenizer.end_id is None else [tokenizer.end_id]
     start = time.perf_counter()
     steps = generate(
-        model, rows, most, sampling, seed=seed, window=window or "exact", context=context
+        model,
+        rows,
+        most,
+        sampling,
+        seed=seed,
+        window=window or "exact",
+        context=context,
+        until=until,
     )
     n_steps = 0
     for step in _shown(steps, most, None if show is None else lambda: show(prompt)):

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -374,7 +374,7 @@ class _Specs:
             self.linear(linear, *function.maps(*maps))
         self.linear(spec.linear[-1], function.output.weight, function.output.bias, step)
         spec.queries_scale = np.float32(function.scale)
-        if function.norm is not None:
+        if function.query_norm is not None:
             self.norm(spec, "q_norm", function.query_norm, kind=self.config.qk_norm)
             self.norm(spec, "k_norm", function.key_norm, kind=self.config.qk_norm)
 
@@ -451,18 +451,30 @@ class CTranslate2:
         return [[self._names[id_] for id_ in row] for row in rows]
 
     def generate(
-        self, prompt: Int[Tensor, "B P"], n_tokens: int, sampling: Sampling, seed: int
+        self,
+        prompt: Int[Tensor, "B P"],
+        n_tokens: int,
+        sampling: Sampling,
+        seed: int,
+        until: Sequence[int] | None,
     ) -> Iterator[Int[Tensor, " B"]]:
-        """Yield tokens as another thread generates them, which stops with the caller."""
+        """Yield tokens as another thread generates them, or with ``until`` once all are."""
         _library().set_random_seed(seed % 2**32)
-        steps = self._program.generate_tokens(
-            self._named(prompt.tolist()),
-            max_length=n_tokens,
-            sampling_topk=1 if sampling.temperature == 0.0 else sampling.top_k or 0,
-            sampling_topp=sampling.top_p or 1.0,
-            sampling_temperature=sampling.temperature or 1.0,
-            end_token=[_NO_END],
-        )
+        rows = self._named(prompt.tolist())
+        options: dict[str, Any] = {
+            "max_length": n_tokens,
+            "sampling_topk": 1 if sampling.temperature == 0.0 else sampling.top_k or 0,
+            "sampling_topp": sampling.top_p or 1.0,
+            "sampling_temperature": sampling.temperature or 1.0,
+            "end_token": [*(until or [_NO_END])],
+        }
+        if until is not None:
+            options |= {"include_prompt_in_result": False, "return_end_token": True}
+            results = self._program.generate_batch(rows, **options)
+            written = [result.sequences_ids[0] for result in results]
+            yield from map(torch.tensor, zip_longest(*written, fillvalue=options["end_token"][0]))
+            return
+        steps = self._program.generate_tokens(rows, **options)
         with closing(steps):
             while step := list(islice(steps, len(prompt))):
                 chosen = {row.batch_id: row.token_id for row in step}

@@ -2,7 +2,7 @@
 
 An engine is a class with a ``name``, a static ``write(text_model, folder)``, and objects of a
 ``(folder, config, dtype, device)``, which have, by the kind of model, ``generate(prompt, n_tokens,
-sampling, seed)`` as in ``decode.sample`` but within the context, ``search(sources, settings,
+sampling, seed, until)`` as in ``decode.sample`` within the context, ``search(sources, settings,
 end_id=, pad_id=, sentences=)`` as in ``decode.beam``, or ``states(rows, segments)`` of an encoder,
 ``[N, T, D]``. Beside its own files a folder has our config, the tokenizer, the task, and an
 encoder's heads.

@@ -235,6 +235,11 @@ def test_commands_answer_alike_by_the_engine(made, tmp_path, capsys):
     asked = {"tokens": 12, "temperature": 0.0, "stop": ["zz"]}
     texts = package.generate(run, "the ", **asked).texts
     assert package.generate(run, "the ", **asked, engine=NAME).texts == texts
+    plain = {"tokens": 12, "temperature": 0.0}
+    assert (
+        package.generate(run, "the ", **plain, engine=NAME).texts
+        == package.generate(run, "the ", **plain).texts
+    )
     assert "converted for ctranslate2 in a temporary folder" in capsys.readouterr().err
     export(run, tmp_path / "out", to=NAME)
     shown = []
