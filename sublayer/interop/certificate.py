@@ -3,7 +3,7 @@
 import copy
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -101,9 +101,10 @@ class CertificateBatch:
         head, no token of the batch has this id; if such a decoder has none, the batch has one row,
         as the class requires.
         """
+        kind = "decoder" if config.kind == "lstm" else config.kind
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
         n_rows = 1 if is_of_texts and pad_id is None else _ROWS
-        shape = (n_rows, min(config.max_len, _MAX_TOKENS))
+        shape = (n_rows, min(config.max_len or _MAX_TOKENS, _MAX_TOKENS))
         generator = torch.Generator().manual_seed(_SEED)
         tokens = torch.randint(config.vocab_size, shape, generator=generator)
         if config.kind == "encoder-decoder":
@@ -114,12 +115,12 @@ class CertificateBatch:
         if pad_id is not None:
             tokens = torch.where(tokens == pad_id, (pad_id + 1) % config.vocab_size, tokens)
         n_tokens = shape[1]
-        n_of_second = n_tokens if config.kind == "decoder" else (n_tokens + 1) // 2
+        n_of_second = n_tokens if kind == "decoder" else (n_tokens + 1) // 2
         lengths = torch.tensor([n_tokens, n_of_second])[:n_rows, None]
         positions = torch.arange(n_tokens)
         mask = positions < lengths
         segments = ((positions >= lengths // 2) & mask).long()
-        return cls(tokens, mask, segments, config.kind)
+        return cls(tokens, mask, segments, kind)
 
     def ours(self, model: Transformer, task: Task | None = None) -> dict[str, Tensor]:
         """Return a model's outputs, by the names of the comparison.
@@ -189,13 +190,15 @@ def certify(
     tensors: Mapping[str, Tensor],
     oracle: Oracle,
     task: Task | None = None,
+    load: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
     """Compare a model's logits with those of a transformers class built from fields and tensors.
 
     For a class without a head, hidden states and the pooler's output are compared. ``task`` is the
     task that the model answers.
 
-    Tokens are random. transformers reads no file: nothing else in a folder can affect it.
+    Tokens are random. transformers reads no file: nothing else in a folder can affect it. ``load``
+    loads the model in place of fields and tensors.
 
     An encoder's tokens have both segments and a padded row; all heads are compared. The certificate
     has the largest absolute difference in float64 and float32, and the largest logit; without
@@ -216,7 +219,7 @@ def certify(
     if here is not None and needed > here:
         sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
         return {"checked": False, "reason": f"the comparison needs {sizes}"}
-    theirs = _build(getattr(transformers, oracle.name), fields, tensors)
+    theirs = load() if load else _build(getattr(transformers, oracle.name), fields, tensors)
     pad_id = theirs.config.pad_token_id if oracle.skips_padding else fields.get("pad_token_id")
     batch = CertificateBatch.draw(model.config, pad_id, skips_padding=oracle.skips_padding)
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
@@ -261,7 +264,7 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
     else:
         for name in list(tokenizer.marks)[:_MOST_MARKS]:
             texts += [f"a{name}b", f"the {name} end", f"{name.upper()} {name}"]
-    with _quiet():
+    with quiet():
         try:
             name = read_token_files(folder).class_name
             fast = transformers.PreTrainedTokenizerFast
@@ -394,7 +397,7 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
         settings["max_position_embeddings"] = min(_MAX_TOKENS, n_positions)
     has_float64 = any(tensor.dtype == torch.float64 for tensor in tensors.values())
     dtype = torch.float64 if has_float64 else torch.float32
-    with _quiet():
+    with quiet():
         config = kind.config_class(**settings)
         reading = {"state_dict": dict(tensors), "dtype": dtype, "local_files_only": True}
         try:
@@ -442,7 +445,8 @@ def _compare(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Silence transformers: its notes, its bars and its warnings."""
     logging: Any = import_module("transformers.utils.logging")
     verbosity = logging.get_verbosity()
     has_bars = logging.is_progress_bar_enabled()

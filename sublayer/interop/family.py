@@ -28,6 +28,7 @@ from sublayer.interop.foreign_config import (
 )
 from sublayer.interop.tokenizers import read_tokenizer
 from sublayer.interop.weight_map import BlockNames, Pair, pair_blocks, pair_linear
+from sublayer.objective.supervised.heads import BIAS, WEIGHT, to_numbers
 from sublayer.tasks.own_table import METRICS
 from sublayer.tasks.own_table import NAME as TABLE
 from sublayer.tasks.registry import TaskSpec
@@ -141,6 +142,35 @@ NO_OTHER_HEAD: Fields = {
     "sentence_classes": 0,
 }
 """Fields of a model that has only the head of its task."""
+
+
+def as_labels(
+    config: ResolvedModel, weights: Tensors, task: Task | None
+) -> tuple[ResolvedModel, dict[str, Tensor]]:
+    """Return a config and weights with a row for each of two labels, and a number on its scale.
+
+    Our single output for two labels is the second's logit; the first's is 0. Others are unchanged.
+    """
+    scaled = to_numbers(weights, task)
+    if task is not None and task.kind == "classes" and config.label_outputs == 1:
+        config = config.model_copy(update={"label_outputs": 2})
+        for name in (WEIGHT, BIAS):
+            scaled[name] = torch.cat([torch.zeros_like(scaled[name]), scaled[name]])
+    return config, scaled
+
+
+def label_fields(config: ResolvedModel, task: Task | None) -> Fields:
+    """Return the fields of config.json that name a classifier's labels."""
+    words = default_words(config.label_outputs)
+    problem = None if config.label_outputs == 1 else CLASSIFICATION
+    if task is not None:
+        words = task.labels or words
+        problem = REGRESSION if task.kind == "number" else CLASSIFICATION
+    return {
+        "id2label": {str(index): word for index, word in enumerate(words)},
+        "label2id": {word: index for index, word in enumerate(words)},
+        "problem_type": problem,
+    }
 
 
 @dataclass(frozen=True)

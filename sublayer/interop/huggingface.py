@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -31,7 +30,8 @@ from sublayer.interop.family import (
     Answers,
     Family,
     Tensors,
-    default_words,
+    as_labels,
+    label_fields,
     label_words,
     task_of,
 )
@@ -51,6 +51,7 @@ from sublayer.interop.foreign_config import (
     format_value,
     refused_fields,
 )
+from sublayer.interop.own_code import export_own_code
 from sublayer.interop.tokenizers import describe_text, settings_file
 from sublayer.interop.weight_map import (
     expand,
@@ -62,7 +63,7 @@ from sublayer.interop.weight_map import (
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion, spec_files
 from sublayer.numbers import count, enumerate_names
-from sublayer.objective.supervised.heads import BIAS, WEIGHT, from_numbers, to_numbers
+from sublayer.objective.supervised.heads import from_numbers
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
@@ -201,6 +202,11 @@ def read_huggingface(folder: Path) -> TextModel:
 def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
     """Read a model, its family, its config and the folder's tensors that hold weights."""
     content = Content(CONFIG, read_json(folder / CONFIG))
+    if content.fields.get("auto_map"):
+        raise CheckpointError(
+            f"{content.file} names code of the folder's own (auto_map), and such code is never run: "
+            "import the model that the folder was written from"
+        )
     model_type = content.fields.get("model_type")
     families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
     if not families:
@@ -365,12 +371,8 @@ def export_huggingface(
     family = family_for(model.config, task, class_name)
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)
-    if task is not None and task.kind == "classes" and full.label_outputs == 1:
-        # transformers has a row for each of two labels; our single output is the second's logit.
-        full = full.model_copy(update={"label_outputs": 2})
-        for name in (WEIGHT, BIAS):
-            weights[name] = torch.cat([torch.zeros_like(weights[name]), weights[name]])
-    settled = family.settle(full, to_numbers(weights, task), tokenizer)
+    full, weights = as_labels(full, weights, task)
+    settled = family.settle(full, weights, tokenizer)
     unprefixed: dict[str, Tensor] = {}
     for pair in family.pairs(full):
         # Pairs of parts that the model lacks are skipped.
@@ -392,14 +394,7 @@ def export_huggingface(
     if spec is not None and spec.pad_id is not None:
         described["pad_token_id"] = spec.pad_id
     if family.answers == "labels":
-        words = default_words(full.label_outputs)
-        problem = None if full.label_outputs == 1 else CLASSIFICATION
-        if task is not None:
-            words = task.labels or words
-            problem = REGRESSION if task.kind == "number" else CLASSIFICATION
-        described["id2label"] = {str(index): word for index, word in enumerate(words)}
-        described["label2id"] = {word: index for index, word in enumerate(words)}
-        described["problem_type"] = problem
+        described |= label_fields(full, task)
     try:
         with new_folder(out) as partial:
             write_json(partial / CONFIG, described)
@@ -436,9 +431,25 @@ def export_huggingface(
 def export_transformers(
     text_model: TextModel, out: Path, class_name: str | None = None
 ) -> Exported:
-    """Export as ``export_huggingface`` does, and say how transformers loads the folder."""
-    certificate = export_huggingface(text_model, out, class_name)
-    name = read_json(out / CONFIG)["architectures"][0]
+    """Export as ``export_huggingface`` does, and say how transformers loads the folder.
+
+    A model that no class represents gets a modelling file of its own (``export_own_code``), unless
+    a class is named.
+    """
+    spec = text_model.task
+    reason = None
+    try:
+        family_for(text_model.model.config, None if spec is None else spec.tasks[0], class_name)
+    except ConfigError as refusal:
+        if class_name is not None:
+            raise
+        reason = str(refusal).rpartition(": ")[0]
+    if reason is None:
+        certificate = export_huggingface(text_model, out, class_name)
+    else:
+        certificate = export_own_code(text_model, out, reason)
+    described = read_json(out / CONFIG)
+    name = described["architectures"][0]
     has_tokenizer = (out / CONFIG_NAME).is_file()
     lines = []
     compared = certificate.get("tokenizer_ids", {})
@@ -447,7 +458,11 @@ def export_transformers(
     if "left_out" in certificate:
         lines.append(f"left out, as {name} has none: {certificate['left_out']}")
     following = f"{name}.from_pretrained({str(out)!r})"
-    if has_tokenizer and name.endswith("ForSequenceClassification"):
+    if "code" in certificate:
+        lines.append(f"with code of its own: {certificate['code']}")
+        auto = next(iter(described["auto_map"]))
+        following = f"{auto}.from_pretrained({str(out)!r}, trust_remote_code=True)"
+    elif has_tokenizer and name.endswith("ForSequenceClassification"):
         following = f"pipeline('text-classification', model={str(out)!r})"
     return Exported(name, certificate, has_tokenizer, f"transformers.{following}", lines)
 

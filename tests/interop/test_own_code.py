@@ -1,0 +1,270 @@
+"""Folders with a modelling file of their own: loaded by transformers, they are the model's."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop import own_code
+from sublayer.interop.huggingface import export_transformers, import_huggingface
+from sublayer.interop.own_code import check_code, export_own_code
+from sublayer.model.transformer import compose
+from sublayer.tasks.task import Task
+from sublayer.text_model import TextModel
+from tests.breadth import rows
+from tests.encoders import drawn
+from tests.interop.folders import close, read_json
+from tests.model.test_covering import CONTEXT, ROWS, VOCAB_SIZE
+
+SIZES = {"n_layers": 4, "d_model": 8, "n_heads": 2, "d_ff": 6}
+MACARON = {"block": "macaron", "dropout": 0.1}
+CHARACTERS = {"positions": "learned-per-layer", "final_norm": "plain", "tie_embeddings": False}
+SHARED = {"share": "all", "share_groups": 2, "d_embed": 6, "embedding_projection": "sum"}
+TRANSLATOR = {"kind": "encoder-decoder", "block": "macaron", "positions": "sinusoidal"}
+TRANSLATOR |= {"sinusoids": "fairseq", "first_position": 2, "embedding_scale": "sqrt"}
+T5 = {"kind": "encoder-decoder", "norm": "rms", "positions": "relative", "bias": False}
+T5 |= {"block": "macaron", "attention_scale": "none", "decoder_start": "pad"}
+ENCODER = {"kind": "encoder", "segments": "second", "block": "macaron", "head": "transform"}
+CASES = {
+    "macaron": MACARON,
+    "characters": {**CHARACTERS, "head_bias": True, "ffn": "relu"},
+    "shared": {**MACARON, **SHARED},
+    "two attentions of shared blocks": {"block": ["attention", "ffn", "attention"], "share": "all"},
+    "today's": {
+        **MACARON, "positions": "rotary", "norm": "rms", "n_kv_heads": 1, "qk_norm": "rms",
+        "attention_gate": "head", "attention_window": 5, "window_pattern": "LG", "ffn": "swiglu",
+    },
+    "capped": {"positions": "rotary", "score_cap": 2.0, "sinks": True, "logit_cap": 3.0},
+    "alibi": {"positions": "alibi", "n_heads": 3, "d_head": 4},
+    "lstm": {"kind": "lstm"},
+    "translator": TRANSLATOR,
+    "t5": T5,
+    "encoder": {**ENCODER, "sentence_classes": 1},
+    "encoder in windows": {**ENCODER, "attention_window": 4, "pooler": "tanh", "head": "none"},
+    "labels": {**ENCODER, "head": "none", "label_outputs": 3, "norm_order": "post"},
+    "labels of a decoder": {**MACARON, "head": "none", "label_outputs": 3},
+}  # fmt: skip
+CAUSAL = [name for name, fields in CASES.items() if fields.get("kind", "decoder") == "decoder"]
+CAUSAL.remove("labels of a decoder")
+REFUSED = {"attention_window", "window_pattern", "position_pattern", "embedding_projection"}
+REFUSED |= {"attention_gate", "qk_norm_place"}
+MASK = torch.arange(6) >= torch.tensor([0, 3])[:, None]
+
+
+def config_of(fields):
+    config = ModelConfig.model_validate({**SIZES, **fields})
+    return resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT)
+
+
+def model_of(fields, dtype=torch.float64):
+    std = 0.1 if fields.get("norm") == "none" else 0.3
+    return drawn(compose(config_of(fields)).to(dtype).eval(), std)
+
+
+def written(folder, fields, dtype=torch.float64, **more):
+    """Write a model as code, and load it as anyone does; return both."""
+    model = model_of(fields, dtype)
+    export_own_code(TextModel(model, **more), folder, "for a test")
+    auto = next(iter(read_json(folder / "config.json")["auto_map"]))
+    kind = getattr(transformers, auto)
+    return model, kind.from_pretrained(folder, trust_remote_code=True)
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path, monkeypatch):
+    """Let transformers keep its copies of code in a folder of the test."""
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def is_written(fields):
+    try:
+        check_code(config_of(fields))
+    except ConfigError as refusal:
+        assert set(re.findall(r"model\.(\w+)", str(refusal))) <= REFUSED
+        return False
+    return True
+
+
+COVERED = [row for row in ({**each, "value_residual": "none"} for each in ROWS) if is_written(row)]
+
+
+@pytest.mark.parametrize("row", [*CASES.values(), *rows(COVERED, 6)])
+def test_logits_and_tokens_are_the_models(tmp_path, row):
+    model = model_of(row, torch.float32)
+    certificate = export_own_code(TextModel(model), tmp_path / "out", "for a test")
+    largest = max(1.0, certificate["largest_logit"])
+    assert certificate["largest_difference"]["float64"] < 1e-9 * largest
+    assert certificate["largest_difference"]["float32"] < 5e-6 * largest
+    is_generating = model.config.kind != "encoder" and not model.config.label_outputs
+    assert ("greedy_tokens" in certificate) == is_generating
+
+
+def test_every_file_is_formatted_and_short(tmp_path):
+    for number, row in enumerate([*CASES.values(), *COVERED]):
+        config = config_of(row)
+        code = own_code.Code(config.model_copy(update=own_code.required_fields(config)))
+        text = own_code.write_code(code, {"eos_token_id": 2})
+        assert text.count("\n") <= 400
+        (tmp_path / f"file_{number}.py").write_text(text)
+    options = ["--isolated", "--line-length", "100", "--no-cache", str(tmp_path)]
+    for command in (["format", "--check", "--diff"], ["check", "--select", "E,F,I,B,UP,ANN,PIE,RET"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *options], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[:3000]
+
+
+def best_of_beam(logits, ids, n_tokens, width=3):
+    """Search without ends and without a cache: the best continuation of a text."""
+    totals, texts = torch.zeros(1), ids[None]
+    for _ in range(n_tokens):
+        scores = totals[:, None] + logits(texts)[:, -1].log_softmax(-1)
+        totals, chosen = scores.flatten().topk(width)
+        texts = torch.cat([texts[chosen // VOCAB_SIZE], chosen[:, None] % VOCAB_SIZE], dim=1)
+    return texts[0, len(ids) :]
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@torch.inference_mode()
+def test_padded_prompts_are_continued_greedily_and_by_beams(tmp_path, name):
+    model, theirs = written(tmp_path / "out", CASES[name])
+    prompts = torch.randint(3, VOCAB_SIZE, (2, 6), generator=torch.Generator().manual_seed(1))
+    rules = {"do_sample": False, "max_new_tokens": 5, "pad_token_id": 0}
+    for width in (1, 3):
+        given = {"attention_mask": MASK.long(), "num_beams": width}
+        found = theirs.generate(prompts, **given, **rules)[:, 6:]
+        for row, mask, ids in zip(prompts, MASK, found, strict=True):
+            assert torch.equal(best_of_beam(lambda x: model(x).logits, row[mask], 5, width), ids)
+    for mask in (MASK, MASK.flip(1)):
+        logits = theirs(prompts, attention_mask=mask.long()).logits
+        close(logits[mask], model(prompts, mask).logits[mask])
+
+
+@pytest.mark.parametrize("name", ["translator", "t5"])
+@torch.inference_mode()
+def test_translations_are_the_models(tmp_path, name):
+    model, theirs = written(tmp_path / "out", CASES[name])
+    sources = torch.randint(3, VOCAB_SIZE, (2, 6), generator=torch.Generator().manual_seed(1))
+    mask = MASK.flip(1)
+    theirs.generation_config.eos_token_id = None
+    start = torch.tensor([theirs.config.decoder_start_token_id])
+    for width in (1, 3):
+        given = {"attention_mask": mask.long(), "num_beams": width, "max_new_tokens": 5}
+        found = theirs.generate(sources, do_sample=False, **given)[:, 1:]
+        for row, real, ids in zip(sources, mask, found, strict=True):
+            source = row[real][None]
+
+            def logits(target, source=source):
+                return model(source.expand(len(target), -1), target=target).logits
+
+            assert torch.equal(best_of_beam(logits, start, 5, width), ids)
+
+
+@pytest.mark.parametrize("name", ["macaron", "shared", "translator", "encoder", "lstm", "labels"])
+def test_it_learns_and_is_saved_again(tmp_path, name):
+    model, theirs = written(tmp_path / "out", CASES[name], torch.float32)
+    tokens = torch.randint(3, VOCAB_SIZE, (2, 6), generator=torch.Generator().manual_seed(1))
+    labels = torch.tensor([0, 2]) if name == "labels" else tokens
+    loss = theirs.train()(tokens, labels=labels).loss
+    loss.backward()
+    without = [each for each, value in theirs.named_parameters() if value.grad is None]
+    assert not without and loss.isfinite()
+    theirs.eval().save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / own_code.FILE).read_text() == (
+        tmp_path / "out" / own_code.FILE
+    ).read_text()
+    again = type(theirs).from_pretrained(tmp_path / "again")
+    close(dict(again.named_parameters()), dict(theirs.named_parameters()), atol=0)
+    if theirs.supports_gradient_checkpointing:
+        theirs.gradient_checkpointing_enable()
+        theirs.train()(tokens, labels=labels).loss.backward()
+
+
+def test_only_eager_attention_takes_caps_and_only_sdpa_besides_takes_biases(tmp_path):
+    for name, able in (("macaron", ["sdpa", "eager"]), ("alibi", ["sdpa", "eager"])):
+        model, theirs = written(tmp_path / name, CASES[name])
+        tokens = torch.arange(8)[None]
+        for each in able:
+            theirs.set_attn_implementation(each)
+            close(theirs(tokens).logits, model(tokens).logits)
+    with pytest.raises(ValueError, match="flex_attention"):
+        theirs.set_attn_implementation("flex_attention")
+    assert written(tmp_path / "capped", CASES["capped"])[1].config._attn_implementation == "eager"
+    outputs = theirs(torch.arange(8)[None], output_hidden_states=True, output_attentions=True)
+    assert len(outputs.hidden_states) == 5 and len(outputs.attentions) == 4
+
+
+def test_a_tokenizer_and_a_task_go_with_the_code(tmp_path):
+    tokenizer = train_tokenizer("bytes", [])
+    model = drawn(compose(resolve_model(
+        ModelConfig.model_validate({**SIZES, **MACARON}), vocab_size=256, context=CONTEXT
+    )).eval(), std=0.4)  # fmt: skip
+    exported = export_transformers(TextModel(model, tokenizer), tmp_path / "out")
+    assert exported.class_name == "SublayerForCausalLM" and exported.has_tokenizer
+    assert "model.block" in exported.certificate["code"]
+    assert exported.certificate["tokenizer_ids"]["equal"] > 15
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", trust_remote_code=True)
+    assert theirs("hé").input_ids == list("hé".encode())
+    assert "trust_remote_code=True" in exported.following
+
+
+def test_models_that_code_cannot_represent_are_refused_by_field(tmp_path):
+    refused = {
+        "model.value_residual = fixed": {"value_residual": "fixed"},
+        "model.block = ": {"block": ["ffn"]},
+        "model.attention_window = 4": {**TRANSLATOR, "attention_window": 4},
+        "model.position_pattern = PN": {"positions": "alibi", "position_pattern": "PN"},
+        "model.span_head = joint": {"kind": "encoder", "span_head": "joint", "head": "none"},
+    }
+    for words, fields in refused.items():
+        with pytest.raises(ConfigError, match=words) as caught:
+            export_own_code(TextModel(model_of(fields)), tmp_path / "out", "for a test")
+        assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+    choice = Task("copa", "COPA", "superglue", "choice", ("premise",), ("accuracy",))
+    with pytest.raises(ConfigError, match="COPA is answered from several rows"):
+        check_code(model_of({**MACARON, "label_outputs": 1}).config, choice)
+
+
+def test_code_in_a_folder_of_others_is_never_run(tmp_path):
+    written(tmp_path / "out", MACARON)
+    (tmp_path / "out" / own_code.FILE).write_text("raise SystemExit('it was run')")
+    with pytest.raises(CheckpointError, match="auto_map.*never run"):
+        import_huggingface(tmp_path / "out", tmp_path / "in")
+
+
+CLEAN = """
+import sys
+sys.modules["sublayer"] = None
+import json, torch, transformers
+folder, tokens = sys.argv[1], torch.arange(8)[None]
+kind = getattr(transformers, next(iter(json.load(open(folder + "/config.json"))["auto_map"])))
+model = kind.from_pretrained(folder, trust_remote_code=True)
+given = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
+output = model(tokens, **given)
+torch.save(output[0] if "logits" not in output else output.logits, folder + "/out.pt")
+assert not [name for name in sys.modules if name.startswith("sublayer.")]
+"""
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("name", CASES)
+def test_it_loads_where_there_is_no_sublayer(tmp_path, name):
+    model, theirs = written(tmp_path / "out", CASES[name])
+    command = [sys.executable, "-I", "-c", CLEAN, str(tmp_path / "out")]
+    home = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    subprocess.run(command, check=True, env=home, cwd=Path("/"))
+    tokens = torch.arange(8)[None]
+    given = {"decoder_input_ids": tokens.flip(1)} if theirs.config.is_encoder_decoder else {}
+    expected = theirs(tokens, **given)
+    expected = expected.logits if "logits" in expected else expected[0]
+    close(torch.load(tmp_path / "out" / "out.pt"), expected.detach())
