@@ -204,8 +204,8 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     content = Content(CONFIG, read_json(folder / CONFIG))
     if content.fields.get("auto_map"):
         raise CheckpointError(
-            f"{content.file} names code of the folder's own (auto_map), and such code is never run: "
-            "import the model that the folder was written from"
+            f"{content.file} names code of the folder's own (auto_map), which is never run: import "
+            "the model that the folder was written from"
         )
     model_type = content.fields.get("model_type")
     families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}

@@ -95,17 +95,15 @@ _ACTIVATIONS = {
     "sigmoid": "torch.sigmoid({})",
     "identity": "{}",
 }
-_RENAMED = dict(
-    pair.split(":")
-    for pair in """
-    embedding.weight:embed_tokens.weight embedding.projection:embed_proj embedding_norm:embed_norm
-    positions.tables.0:embed_positions positions.table:relative_bias segment_table:embed_segments
-    final_norm:norm pooler.linear:pooler head.projection:head_proj head.norm:head_norm
-    head.activation.beta:head_beta head:lm_head label_head:classifier function.gate:gate_proj
-    function.queries:q_proj function.query_norm:q_norm function.key_norm:k_norm
-    function.activation.beta:beta function.sinks:sinks
-    """.split()
-)
+_RENAMED = {
+    "embedding.weight": "embed_tokens.weight", "embedding.projection": "embed_proj",
+    "embedding_norm": "embed_norm", "positions.tables.0": "embed_positions",
+    "positions.table": "relative_bias", "segment_table": "embed_segments", "final_norm": "norm",
+    "pooler.linear": "pooler", "label_head": "classifier", "head.projection": "head_proj",
+    "head.norm": "head_norm", "head.activation.beta": "head_beta", "head": "lm_head",
+    "function.queries": "q_proj", "function.gate": "gate_proj", "function.query_norm": "q_norm",
+    "function.key_norm": "k_norm", "function.activation.beta": "beta", "function.sinks": "sinks",
+}  # fmt: skip
 """Beginnings of the names of tensors, of a model or within a sub-layer, and those in the file."""
 _IN_BLOCK = re.compile(r"(?:source\.)?\w+\.sublayers\.(\d+)\.(\d+)\.(.+)")
 _IMPORTS = """
@@ -174,7 +172,7 @@ _FREE = names(
     vocab_multiple max_len
     """
 )
-_TABLE: Table = {
+TABLE: Table = {
     **dict.fromkeys(_FREE, ANY),
     "norm": ("layer", "rms", "dyt", "none"),
     "positions": (
@@ -201,7 +199,7 @@ _TABLE: Table = {
 
 def check_code(config: ResolvedModel, task: Task | None = None) -> None:
     """Raise ConfigError, naming the fields, for a model that cannot be written as code."""
-    if refused := refused_fields(config, _TABLE):
+    if refused := refused_fields(config, TABLE):
         raise ConfigError(
             "no class of transformers represents the model, and code cannot represent "
             f"{', '.join(refused)}: it cannot be exported"
@@ -250,9 +248,9 @@ class Code:
         self.is_biased = bool(forms) and config.positions in ("alibi", "relative")
         self.uses_positions = self.adds != "none" or self.is_rotary
         self.is_local, self.is_mixed = True in windows, len(windows) > 1
-        bases = [config.rotary_base] * (False in windows or not self.is_local)
-        bases += [config.rotary_local_base] * self.is_local
-        self.bases = [config.rotary_base if base == "same" else base for base in bases]
+        local = config.rotary_local_base
+        is_local_alone = self.is_local and not self.is_mixed and not isinstance(local, str)
+        self.base = local if is_local_alone else config.rotary_base
         self.has_local_base = self.is_mixed and config.rotary_local_base != "same"
         self.skips_positions = self.is_rotary and not all(form.has_positions for form in forms)
         self.is_grouped = self.attends and key_heads(config) < config.n_heads
@@ -272,7 +270,10 @@ class Code:
         self.projects_sum = self.is_factorised and config.embedding_projection == "sum"
         self.table_width = f"config.{'embedding' if self.is_factorised else 'hidden'}_size"
         self.sum_width = f"config.{'embedding' if self.projects_sum else 'hidden'}_size"
-        self.is_transform, self.has_head_map = config.head == "transform", has_head_projection(config)
+        self.is_transform, self.has_head_map = (
+            config.head == "transform",
+            has_head_projection(config),
+        )
         self.head_formula = self.activated(head_activation(config), "x", "self.head_beta")
         self.output_factor = factor_of(config.output_scale, config.d_model)
         self.predicts = config.head != "none" and not config.label_outputs
@@ -302,7 +303,9 @@ class Code:
             of_all = f"(width * {self.key_width}) ** 0.5"
             self.scaling += f" / {'config.head_dim' if is_by_head else of_all}"
         formulas = [self.activated(FFNS[name].activation, "x") for name in variants]
-        self.formulas = " ".join(formulas + [self.head_formula] * (self.is_transform and self.predicts))
+        self.formulas = " ".join(
+            formulas + [self.head_formula] * (self.is_transform and self.predicts)
+        )
         self.n_slots = _n_slots(last)
         self.window = _window(config) // (1 if last.is_causal else 2)
         self.last = last
@@ -520,7 +523,8 @@ def write_code(code: Code, ids: Fields) -> str:
         f"Written by sublayer {__version__} for this model alone. It needs torch and transformers "
         f"5, not sublayer, and is loaded by {auto} with trust_remote_code=True."
     )
-    text = f'"""{fill(first, _WIDTH - 4)}.\n\n{fill(about, _WIDTH)}\n"""\n\n{_imports(body)}\n\n\n{body}\n'
+    heading = f"{fill(first, _WIDTH - 4)}.\n\n{fill(about, _WIDTH)}\n"
+    text = f'"""{heading}"""\n\n{_imports(body)}\n\n\n{body}\n'
     return "".join(f"{_broken(line)}\n" for line in text.splitlines())
 
 
@@ -558,7 +562,7 @@ def _broken(line: str) -> str:
 
 
 def required_fields(config: ResolvedModel) -> Fields:
-    """Return the fields, with values, of an equal model whose blocks share everything or nothing."""
+    """Return the fields, with values, of an equal model whose blocks share all or nothing."""
     required: Fields = {"segments": "both"} if config.segments == "second" else {}
     if not all(shares(config, entry) for entry in entries(config)):
         required |= {"share": "none", "share_groups": 1, "share_inner": 1}
@@ -676,10 +680,13 @@ def _compare_greedy(model: Transformer, theirs: Any, ids: Fields) -> dict[str, A
         return {}
     ours, theirs = copy.deepcopy(model).double().eval(), theirs.double()
     theirs.config.eos_token_id = None
-    prompt, given = batch.tokens[:, : length - n], {}
+    prompt, given = batch.tokens[:, : length - n], dict[str, Any]()
     if isinstance(ours, EncoderDecoder):
         prompt = batch.tokens
-        memory, cache = ours.encode(prompt, batch.mask), Cache(ours.config, n_rows, n, torch.float64)
+        memory, cache = (
+            ours.encode(prompt, batch.mask),
+            Cache(ours.config, n_rows, n, torch.float64),
+        )
         tokens = [torch.full((n_rows,), ids["decoder_start_token_id"])]
         for _ in range(n):
             tokens.append(ours.decode(tokens[-1][:, None], memory, cache)[:, 0].argmax(-1))
@@ -692,5 +699,7 @@ def _compare_greedy(model: Transformer, theirs: Any, ids: Fields) -> dict[str, A
         given |= {"do_sample": False}
     found = theirs.generate(prompt, max_new_tokens=n, **given)
     if not torch.equal(found[:, -n:], torch.stack(tokens, dim=1)):
-        raise CheckpointError("the written model continues random tokens otherwise: it was not written")
+        raise CheckpointError(
+            "the written model continues random tokens otherwise: it was not written"
+        )
     return {"rows": n_rows, "length": n, "equal": n_rows * n}
