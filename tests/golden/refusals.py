@@ -201,8 +201,8 @@ REFUSED = {
         import: huggingface glue; gpt1-numpy glue; fairseq glue; fairseq my.csv; \
             albert-tf glue; pytorch glue; fairseq missing.pt; gpt1-numpy missing; \
             huggingface small --out glue; huggingface small
-        export: missing out; small glue; small out --to onnx; recurrent out --class GPT-2; deep out --class GPT-2; \
-            small out --class GPT-3; small out --class T5
+        export: missing out; small glue; small out --to onnx; recurrent out --class GPT-2; \
+            deep out --class GPT-2; small out --class GPT-3; small out --class T5
         """,
 }
 """By name: what mistakes begin with, a colon, and mistakes with semicolons between them."""
