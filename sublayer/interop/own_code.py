@@ -165,7 +165,7 @@ _FREE = names(
     embedding_norm segments decoder_block decoder_start ffn gelu swish_beta norm_order parallel_norm
     norm_affine norm_bias norm_eps final_norm sinusoids first_position rotary_base rotary_local_base
     rotary_fraction rotary_layout relative_buckets relative_distance share share_groups share_inner
-    softmax head_activation head_bias pooler sentence_classes tie_embeddings embedding_scale
+    softmax head_activation head_bias sentence_classes tie_embeddings embedding_scale
     residual_scale output_scale logit_cap attention_scale score_cap sinks qk_norm qk_norm_over
     qk_norm_gain bias dropout dropout_attention dropout_ffn
     dropout_embedding dropout_embedding_of dropout_final init init_std zero_padding vocab_size
@@ -192,6 +192,7 @@ TABLE: Table = {
         lambda c: _is_uniform(c) and (c.position_pattern == "P" or c.positions == "rotary")
     ),
     "head": Rule(lambda c: c.head != "none" or c.kind == "encoder" or c.label_outputs > 0),
+    "pooler": ("none", "tanh"),
     "label_outputs": Rule(lambda c: not c.label_outputs or c.kind in ("decoder", "encoder")),
 }
 """Models that can be written as code."""

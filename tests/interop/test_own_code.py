@@ -57,7 +57,7 @@ CASES = {
 CAUSAL = [name for name, fields in CASES.items() if fields.get("kind", "decoder") == "decoder"]
 CAUSAL.remove("labels of a decoder")
 REFUSED = {"attention_window", "window_pattern", "position_pattern", "embedding_projection"}
-REFUSED |= {"attention_gate", "qk_norm_place"}
+REFUSED |= {"attention_gate", "qk_norm_place", "first_norm", "pooler"}
 MASK = torch.arange(6) >= torch.tensor([0, 3])[:, None]
 
 
