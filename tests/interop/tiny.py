@@ -1,7 +1,7 @@
 """A tiny random model of each class of transformers, and one of ours that becomes each."""
 
 import json
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,18 @@ UNREAD = {"bart": "embed_positions", "roberta": "position_embeddings"}
 """Tables of positions whose first two rows no position has."""
 
 
+@contextmanager
 def lifted(kind, dtype=torch.float64):
     """Compute in float64 what a class of decoders computes in float32 in any type."""
     family = FAMILIES.get(kind.config_class.model_type)
     is_lifted = isinstance(family, Decoder) and dtype == torch.float64
-    return Lifted() if is_lifted else nullcontext()
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype if is_lifted else usual)
+    try:
+        with Lifted() if is_lifted else nullcontext():
+            yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 @dataclass(frozen=True)
