@@ -106,6 +106,7 @@ class ResolvedTrain(TrainConfig):
         checkpoint_steps: int
         log_steps: int
         threads: int
+        replicas: int
 
     @property
     def n_micro_batches(self) -> int:
@@ -187,7 +188,10 @@ def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[st
     return renamed
 
 
-ADDED: dict[str, Callable[[Any], Any]] = {"model.n_kv_heads": lambda model: model.n_heads}
+ADDED: dict[str, Callable[[Any], Any]] = {
+    "model.n_kv_heads": lambda model: model.n_heads,
+    "train.replicas": lambda train: 1,
+}
 """Each derived field of the model or of training that earlier versions lacked: ``table.field`` to
 its value in a table that was resolved without it."""
 

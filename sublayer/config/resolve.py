@@ -188,6 +188,8 @@ With fewer, threads wait for each other; more exceed the cache. Measured at a d_
 512, and of 128, where the overhead of small products is largest.
 """
 _NARROW = 128
+_REPLICATED = 256
+"""Largest d_model with two replicas by default, whose gradients take memory."""
 _EXACT_PARTS = 8
 """Number of micro-batches of a step with ``exact``, and thus of processes that can share it."""
 
@@ -300,6 +302,16 @@ def run_threads(train: TrainConfig, shared: int) -> int:
     return train.threads or (1 if train.exact else max(1, shared))
 
 
+def may_have_replicas(recipe: Recipe) -> bool:
+    """Return whether a process may train with several replicas, of which none draws at random."""
+    dropouts = ("dropout", "attention", "ffn", "embedding", "final")
+    names = (name if name == "dropout" else f"dropout_{name}" for name in dropouts)
+    draws = any(getattr(recipe.model, name) for name in names)
+    if isinstance(recipe.objective, SupervisedObjective) and recipe.objective.format != "text":
+        draws |= recipe.objective.dropout > 0.0
+    return not (draws or recipe.train.exact or recipe.train.compile)
+
+
 def resolve_train(
     recipe: Recipe,
     *,
@@ -309,6 +321,7 @@ def resolve_train(
     threads: int,
     n_evaluations: int = EVALUATIONS,
     evaluate_tokens: int | None = None,
+    n_processes: int = 1,
 ) -> ResolvedTrain:
     """Resolve ``[train]`` for a run of ``steps`` optimizer steps, except the precision.
 
@@ -326,19 +339,30 @@ def resolve_train(
     default_micro = sequences if is_gpu else cached_sequences
     if train.exact:
         default_micro = min(default_micro, math.ceil(sequences / _EXACT_PARTS))
-    micro = train.micro_batch_sequences or default_micro
+    micro = min(train.micro_batch_sequences or default_micro, sequences)
+    replicas = train.replicas
+    if replicas is None:
+        is_alone = n_processes == 1 and not is_gpu and may_have_replicas(recipe)
+        has_both = threads % 2 == 0 and micro > 1 and recipe.model.d_model <= _REPLICATED
+        replicas = 2 if is_alone and has_both else 1
+    if threads % replicas or micro < replicas:
+        raise ConfigError(
+            f"train.replicas = {replicas} must divide train.threads = {threads}, and be at most "
+            f"train.micro_batch_sequences = {micro}"
+        )
     evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / n_evaluations))
     most_tokens = evaluate_tokens or _EVALUATE_TOKENS
     scored_tokens = min(most_tokens, valid_tokens or most_tokens)
     derived = {
         "steps": steps,
         "batch_sequences": sequences,
-        "micro_batch_sequences": min(micro, sequences),
+        "micro_batch_sequences": micro,
         "evaluate_steps": evaluate_steps,
         "evaluate_tokens": train.evaluate_tokens or scored_tokens,
         "checkpoint_steps": train.checkpoint_steps or evaluate_steps,
         "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
         "threads": threads,
+        "replicas": replicas,
     }
     # Derived values may exceed the limits of given values.
     return ResolvedTrain.model_construct(**{**dict(train), **derived})

@@ -24,7 +24,7 @@ from sublayer.config.layers import Setting, where
 from sublayer.config.model import FFNS, NORMS, POSITIONS, parse_block
 from sublayer.config.objective import TextUse
 from sublayer.config.recipe import OBJECTIVES, TABLES, Recipe, declaration, extra
-from sublayer.config.resolve import batch_sequences
+from sublayer.config.resolve import batch_sequences, may_have_replicas
 from sublayer.config.stacks import (
     attention_forms,
     entries,
@@ -295,6 +295,10 @@ CONDITIONS: dict[str, Use] = {
         "model.qk_norm rms or l2 with model.qk_norm_gain; or "
         "model.positions is rotary with model.rotary_fraction 1 and model.rotary_layout in halves",
         _has_compiled_kernel,
+    ),
+    "replicas": Use(
+        "train.exact and train.compile are false, and model.dropout and all other dropouts are 0",
+        may_have_replicas,
     ),
     "factorised": Use(
         "model.d_embed differs from model.d_model, or model.project_embeddings is always",

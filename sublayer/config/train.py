@@ -102,6 +102,7 @@ OF_A_RUN = (
     "keep_checkpoints",
     "hang_minutes",
     "kernels",
+    "replicas",
 )
 """Fields specific to a run, or without effect on the trained model's numbers."""
 
@@ -210,6 +211,19 @@ class TrainConfig(Table):
         le=MOST_THREADS,
     )
     """PyTorch CPU threads per process."""
+    replicas: int | None = field(
+        None,
+        unit="replicas",
+        derived=(
+            "2 in one process on a CPU with an even number of threads, up to a d_model of 256, "
+            "without dropout; else 1"
+        ),
+        ge=1,
+        le=MOST_THREADS,
+        when=("replicas",),
+    )
+    """Replicas of the model, with a share of the threads each: every one computes its part of the
+    micro-batches, on the same weights, and gradients are summed."""
 
     def check_keep_steps(self, steps: int) -> None:
         """Raise ConfigError where a step of ``keep_steps`` is beyond a run of ``steps`` steps."""

@@ -351,6 +351,7 @@ def check_training(
         recomputes=train.recompute == "blocks",
         keeps_documents_apart=recipe.data.boundaries == "respect",
         frozen=frozen,
+        replicas=train.replicas,
     )
     # Full copies need at least the memory of one process.
     counted = group if group.is_divided else Group(1)

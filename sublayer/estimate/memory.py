@@ -485,7 +485,7 @@ def step_sizes(
     counted.
     """
     config = step.config
-    casts = saved_casts(step)
+    casts = step.replicas * saved_casts(step)
     saved = saved_activations(step) + casts
     # Working memory of the loss: a chunk of logits, casts, a gradient increment.
     width = n_classes(config)
@@ -502,7 +502,7 @@ def step_sizes(
     if step.precision != "float32":
         # The product coexists with the logits, and the matrix's cast with its increment.
         loss_work += step.narrow * n_logits + matrix
-    in_loss = saved + loss_work
+    in_loss = saved + step.replicas * loss_work
     # The loss has freed its saved tensors before the blocks' backward pass, and saved none during
     # their forward pass.
     held = saved - loss_activations(step)
@@ -547,7 +547,7 @@ def step_sizes(
     n_trained = n_parameters - n_frozen_parameters(config, step.frozen)
     return StepSizes(
         weights=FLOAT32_BYTES * n_parameters,
-        gradients=FLOAT32_BYTES * n_trained,
+        gradients=step.replicas * FLOAT32_BYTES * n_trained,
         states=FLOAT32_BYTES * n_states(config, step.objective, optimizer, step.frozen),
         update=update_work(step, optimizer, n_trained, is_divided=is_divided),
         in_loss=in_loss,

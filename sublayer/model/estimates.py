@@ -72,6 +72,8 @@ class Workload:
     """Part of the model without gradients."""
     caches_casts: bool = True
     """Whether a matrix that several blocks share is cast to bfloat16 only once."""
+    replicas: int = 1
+    """Number of replicas that compute the micro-batch together, with gradients of their own."""
 
     @property
     def narrow(self) -> int:

@@ -328,6 +328,8 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     device = [str(setup.device), recipe.train.precision, count(recipe.train.threads, "thread")]
     if setup.world.size > 1:
         device.append(count(setup.world.size, "process"))
+    if recipe.train.replicas > 1:
+        device.append(count(recipe.train.replicas, "replica"))
     if recipe.train.kernels == "compiled":
         device.append("compiled kernels")
     steps, left = recipe.train.steps, recipe.train.steps - done

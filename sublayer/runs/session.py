@@ -308,7 +308,8 @@ def assemble(
 def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
     """Raise ConfigError if a step is too small for the processes, or too large for memory.
 
-    The same holds for compiled kernels on a GPU, or without a compiler.
+    The same holds for compiled kernels on a GPU, or without a compiler, and for replicas on a GPU,
+    or in several processes.
     """
     check_shares(recipe, setup.world.size, is_gpu=setup.device.type != "cpu")
     if not setup.trains:
@@ -323,6 +324,11 @@ def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
                 "train.kernels = compiled needs a C++ compiler, and there is none: install g++, or "
                 "name one in the variable CXX"
             )
+    is_one = setup.device.type == "cpu" and setup.world.size == 1
+    if recipe.train.replicas > 1 and not is_one:
+        raise ConfigError(
+            f"train.replicas = {recipe.train.replicas} is for one process on a CPU: leave it out"
+        )
     # Apple's GPU shares the machine's memory.
     kind: DeviceKind = "cuda" if setup.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=setup.world.size)
@@ -443,7 +449,7 @@ def _run_key(recipe: ResolvedRecipe, setup: Place) -> str:
         recipe.optimizer.kind,
         str(recipe.data.context),
         str((train.batch_sequences, train.micro_batch_sequences, train.precision)),
-        str((train.threads, train.recompute, train.compile)),
+        str((train.threads, train.replicas, train.recompute, train.compile)),
     ]
     return _key("run", setup, "\n".join(sizes))
 
@@ -512,6 +518,7 @@ def resolve_run(
             threads=threads,
             n_evaluations=length.n_evaluations,
             evaluate_tokens=length.evaluate_tokens,
+            n_processes=world.size,
         )
         optimizer = resolve_optimizer(unresolved.optimizer, steps=length.steps)
         return fixed.resolved(model, resolved, optimizer)

@@ -258,6 +258,7 @@ class Resources:
         """
         train = self.batches(recipe)
         step = self.micro_batch(recipe, vocab_size, train.micro_batch_sequences)
+        step = replace(step, replicas=train.replicas)
         n_passes = math.ceil(train.batch_sequences * rows_of_example(recipe) / step.sequences)
         memory = training_memory(step, recipe.optimizer, n_passes=n_passes)
         return memory.beside_saving() if self.copies_in_memory(recipe) else memory

@@ -6,8 +6,10 @@ node without a partner is passed up. A process sums the subtrees within its cons
 remaining additions complete the same tree.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, compress
@@ -56,6 +58,10 @@ Owners = Callable[[str], Owner]
 """Function that returns the owner of a file's tensor, by its name in the file."""
 
 
+RunPasses = Callable[[Iterable[int], nn.Module], list[Tensor]]
+"""Runs passes of a step, by number, on an objective or its wrapper; returns their losses."""
+
+
 class Alone:
     """Objective trained by one process; subclasses distribute it."""
 
@@ -96,10 +102,14 @@ class Alone:
         """
         return len(batches)
 
-    def totals(self, batch: object) -> dict[str, Tensor]:
-        """Compute the totals of a micro-batch's loss terms, in nats."""
-        totals: dict[str, Tensor] = self._forward(batch)
-        return totals
+    def prepare(self, step: int, steps: int) -> None:
+        """Prepare the objective for step ``step`` (0-based) of ``steps``, in training mode."""
+        self._objective.train()
+        self._objective.begin(step, steps)
+
+    def run(self, n_passes: int, run: RunPasses) -> list[Tensor]:
+        """Run the passes of a step, in order, and return their losses."""
+        return run(range(n_passes), self._forward)
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
         """Enter a micro-batch; after the last one, gradients are summed over processes.
@@ -176,6 +186,73 @@ def divided(batch: AnyBatch, n_sequences: int, context: int, *, rank: int = 0) -
     return [
         MicroBatch(batch[start : start + size], index, rank) for index, start in enumerate(starts)
     ]
+
+
+class Replicas(Alone):
+    """Objective of one process, and replicas on its weights, each with a share of the threads.
+
+    A replica runs its part of the passes in a thread of its own, without waiting for the others in
+    every operation, and has gradients of its own. Nothing may be drawn at random.
+    """
+
+    def __init__(self, objective: Objective, world: World, n_replicas: int) -> None:
+        super().__init__(objective, world)
+        own = [*objective.parameters(), *objective.buffers()]
+        self._replicas = []
+        for _ in range(n_replicas - 1):
+            # Each parameter is a tensor of its own, on the same storage.
+            shared = {
+                id(each): nn.Parameter(each.detach(), requires_grad=each.requires_grad)
+                if isinstance(each, nn.Parameter)
+                else each
+                for each in own
+            }
+            self._replicas.append(copy.deepcopy(objective, dict[int, object](shared)))
+        self._threads = ThreadPoolExecutor(n_replicas, "replica")
+
+    def micro_batches(
+        self, batches: Batches, step: int, n_sequences: int, context: int
+    ) -> list[MicroBatch]:
+        """Divide the step so that all replicas together compute ``n_sequences`` at a time."""
+        each = n_sequences // (1 + len(self._replicas))
+        return divided(batches.batch(step), each, context)
+
+    def prepare(self, step: int, steps: int) -> None:
+        """Prepare all replicas, with the weights of the objective."""
+        super().prepare(step, steps)
+        for replica in self._replicas:
+            replica.train()
+            replica.begin(step, steps)
+            for own, shared in zip(self._objective.parameters(), replica.parameters(), strict=True):
+                shared.data = own.data
+
+    def run(self, n_passes: int, run: RunPasses) -> list[Tensor]:
+        """Run the passes in turn by replica, then sum gradients in the order of replicas."""
+        n = 1 + len(self._replicas)
+        n_threads = torch.get_num_threads()
+
+        def run_part(number: int, forward: nn.Module) -> list[Tensor]:
+            torch.set_num_threads(max(1, n_threads // n))
+            return run(range(number, n_passes, n), forward)
+
+        started = [
+            self._threads.submit(run_part, number, replica)
+            for number, replica in enumerate(self._replicas, start=1)
+        ]
+        try:
+            losses = run_part(0, self._objective)
+        finally:
+            wait(started)
+            torch.set_num_threads(n_threads)
+        parts = [losses, *(each.result() for each in started)]
+        for replica in self._replicas:
+            for own, shared in zip(self._objective.parameters(), replica.parameters(), strict=True):
+                if own.grad is None:
+                    own.grad = shared.grad
+                elif shared.grad is not None:
+                    own.grad.add_(shared.grad)
+                shared.grad = None
+        return [parts[number % n][number // n] for number in range(n_passes)]
 
 
 class DataParallel(Alone):

@@ -26,7 +26,7 @@ from sublayer.training.optimizers import (
     rate_shares,
     set_learning_rate,
 )
-from sublayer.training.parallel import Alone, Exact, MicroBatch, Replicated
+from sublayer.training.parallel import Alone, Exact, MicroBatch, Replicas, Replicated
 from sublayer.training.world import World
 
 
@@ -272,6 +272,8 @@ class TrainStep:
         self.parallel: Alone
         if train.exact:
             self.parallel = Exact(objective, world, n_parts=train.n_micro_batches)
+        elif train.replicas > 1:
+            self.parallel = Replicas(objective, world, train.replicas)
         elif world.size == 1:
             self.parallel = Alone(objective, world)
         elif train.shard != "none":
@@ -321,8 +323,7 @@ class TrainStep:
         mode, without gradients.
         """
         recipe = self.recipe
-        self.objective.train()
-        self.objective.begin(step, self.steps)
+        self.parallel.prepare(step, self.steps)
         self.lr = learning_rate(recipe.optimizer, step, self.steps)
         set_learning_rate(self.optimizer, self.lr)
         parts, n_tokens = self.prepare(step)
@@ -342,10 +343,7 @@ class TrainStep:
 
     def _accumulate(self, step: int, parts: Sequence[tuple[MicroBatch, AnyBatch]]) -> Tensor:
         seed = self.recipe.train.seed
-        losses = []
-        # Casts of weights to bfloat16 live as long as the outermost autocast, which is one per step
-        # instead of one per micro-batch.
-        with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
+        with torch.random.fork_rng(self._generators):
             n_passes = self.parallel.begin([batch for _, batch in parts])
             totals: Counter[str] = Counter()
             for part, _ in parts:
@@ -358,21 +356,33 @@ class TrainStep:
                 numbers = self.world.sum(values).tolist()
             # A term with count 0 has total 0, so that its divisor does not matter.
             counts = {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
-            for number in range(n_passes):
-                part, batch = parts[min(number, len(parts) - 1)]
-                seed_dropout(seed, step, part.index, part.rank)
-                with self.parallel.accumulating(is_last=number == n_passes - 1):
-                    loss = self._pass(batch, counts, is_counted=number < len(parts))
-                    losses.append(loss)
+
+            def run(numbers: Iterable[int], forward: nn.Module) -> list[Tensor]:
+                losses = []
+                # Casts of weights to bfloat16 live as long as the outermost autocast, which is one
+                # per step instead of one per micro-batch.
+                with self._autocast(enabled=True):
+                    for number in numbers:
+                        part, batch = parts[min(number, len(parts) - 1)]
+                        seed_dropout(seed, step, part.index, part.rank)
+                        with self.parallel.accumulating(is_last=number == n_passes - 1):
+                            is_counted = number < len(parts)
+                            loss = self._pass(forward, batch, counts, is_counted=is_counted)
+                            losses.append(loss)
+                return losses
+
+            losses = self.parallel.run(n_passes, run)
         return self.parallel.sum_losses(losses)
 
-    def _pass(self, batch: AnyBatch, counts: dict[str, float], *, is_counted: bool) -> Tensor:
+    def _pass(
+        self, forward: nn.Module, batch: AnyBatch, counts: dict[str, float], *, is_counted: bool
+    ) -> Tensor:
         """Add a micro-batch's gradients; return its share of the reported loss.
 
         The autograd graph does not outlive the call, since its small nodes would fragment the
         memory of the next pass.
         """
-        totals = self.parallel.totals(batch)
+        totals: dict[str, Tensor] = forward(batch)
         weights = self.objective.all_weights() if is_counted else dict.fromkeys(totals, 0.0)
         share = sum(weights[term] / counts[term] * total for term, total in totals.items())
         assert isinstance(share, Tensor), "an objective must have a term"

@@ -119,6 +119,39 @@ def test_accumulated_gradients_equal_the_large_batchs(
         assert not any(torch.equal(without[name], parts[name]) for name in networks)
 
 
+REPLICAS = {"train.replicas": 2, "train.threads": 2, "model.dropout": 0.0}
+
+
+@pytest.mark.parametrize("kind", ACCUMULATED)
+def test_gradients_of_replicas_equal_the_large_batchs(session, double, kind):
+    settings, micro, step = ACCUMULATED[kind]
+    found = []
+    whole = {"model.dropout": 0.0, "train.replicas": 1}
+    for more in (whole, {**REPLICAS, "train.micro_batch_sequences": max(2, micro)}):
+        train_step = (built := session({**settings, **more})).train_step
+        train_step.parallel.prepare(step, 24)
+        found.append(gradients(built, step))
+    assert len(train_step.prepare(step)[0]) > 2
+    (whole_loss, expected), (loss, replicated) = found
+    assert torch.get_num_threads() == 2 and whole_loss.item() == pytest.approx(loss.item())
+    assert {name for name in expected if expected[name] is None} == {
+        name for name in replicated if replicated[name] is None
+    }
+    compared = ({k: g for k, g in each.items() if g is not None} for each in (replicated, expected))
+    torch.testing.assert_close(*compared, rtol=1e-9, atol=1e-12)
+
+
+def test_an_error_in_a_replica_is_raised_once_all_have_ended(session):
+    train_step, ended = session(REPLICAS).train_step, []
+    (replica,) = train_step.parallel._replicas
+    replica.forward = Mock(side_effect=TrainingError("broken"))
+    forward = train_step.objective.forward
+    train_step.objective.forward = lambda batch: (forward(batch), ended.append(batch))[0]
+    with pytest.raises(TrainingError, match="broken"):
+        train_step(0)
+    assert ended and torch.get_num_threads() == 2
+
+
 @pytest.mark.parametrize("kind", ["masked", "translation", "text", "pairs", "questions"])
 def test_nothing_counts_of_a_process_without_examples(session, double, kind, monkeypatch):
     monkeypatch.setitem(FUNCTIONS, "ffn", Judged)

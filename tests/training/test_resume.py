@@ -39,6 +39,7 @@ from sublayer.text_model import TextModel
 from sublayer.training.log import SilentProgress
 from sublayer.training.speed import Pace
 from sublayer.training.warm_start import StartModel, freeze, frozen_parameters
+from sublayer.training.world import World
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
 from tests.training.runs import (
@@ -46,6 +47,7 @@ from tests.training.runs import (
     OPTIMIZERS,
     Notes,
     SignalAt,
+    figures,
     needs_compiler,
     open_session,
     results,
@@ -653,3 +655,40 @@ def test_a_compiled_run_goes_on_with_a_compiler_only_and_an_eager_one_stays(
     for folder in ("refused", "new"):
         with pytest.raises(ConfigError, match=r"there is none: install g\+\+"):
             train_run(loaded, tmp_path / folder, resume=folder == "refused")
+
+
+def test_a_run_of_replicas_resumes_to_the_bit_and_is_close_to_a_run_of_one(workshop, tmp_path):
+    shared = {"train.threads": 2, "model.dropout": 0.0, "train.steps": 4}
+    shared |= {"train.checkpoint_steps": 2, "train.evaluate_steps": 2, "train.log_steps": 1}
+    loaded = workshop.recipe({}, **{"train.replicas": 2}, **shared)
+    train_run(loaded, tmp_path / "whole", progress=SilentProgress())
+    with pytest.raises(Interrupted):
+        train_run(loaded, tmp_path / "resumed", progress=SignalAt(3))
+    train_run(loaded, tmp_path / "resumed", resume=True, progress=SilentProgress())
+    assert results(tmp_path / "resumed") == results(tmp_path / "whole")
+    one = workshop.recipe({}, **{"train.replicas": 1}, **shared)
+    train_run(one, tmp_path / "one", progress=SilentProgress())
+    losses = [figures(tmp_path / name, "train") for name in ("whole", "one")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_replicas_are_for_threads_of_one_process_on_a_cpu_without_random_draws(workshop):
+    def replicas(place=ALONE, **settings):
+        given = {"train.threads": 2, "model.dropout": 0.0, **settings}
+        recipe = workshop.recipe({}, **given).recipe
+        resolved = resolve(recipe, prepare_data(recipe), place)
+        check_place(resolved, place)
+        return resolved.train.replicas
+
+    assert replicas() == 2
+    for one in ({"train.threads": 3}, {"model.dropout": 0.1}, {"train.micro_batch_sequences": 1},
+                {"train.exact": True}, {"model.d_model": 258, "model.n_heads": 2}):  # fmt: skip
+        assert replicas(**one) == 1
+    two = {"train.replicas": 2}
+    for wrong in ({"train.threads": 3}, {"train.micro_batch_sequences": 1}):
+        with pytest.raises(ConfigError, match=r"train\.replicas = 2 must divide train\.threads"):
+            replicas(**two, **wrong)
+    with pytest.raises(ConfigError, match="all other dropouts are 0"):
+        replicas(**two, **{"model.dropout": 0.1})
+    with pytest.raises(ConfigError, match="is for one process on a CPU: leave it out"):
+        replicas(Place(torch.device("cpu"), World(rank=0, size=2)), **two)
