@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from textwrap import fill
 from types import ModuleType
@@ -17,7 +18,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sublayer import __version__
 from sublayer.config.model import (
     FFNS,
     POSITIONS,
@@ -521,7 +521,7 @@ def write_code(code: Code, ids: Fields) -> str:
     first = f"{code.kind.capitalize()} of {'; '.join(stack['title'] for stack in code.stacks)}"
     auto = " or ".join(_AUTO[ending] for ending in code.endings)
     about = (
-        f"Written by sublayer {__version__} for this model alone. It needs torch and transformers "
+        f"Written by sublayer {version('sublayer')} for this model alone. It needs torch and transformers "
         f"5, not sublayer, and is loaded by {auto} with trust_remote_code=True."
     )
     heading = f"{fill(first, _WIDTH - 4)}.\n\n{fill(about, _WIDTH)}\n"
