@@ -521,8 +521,8 @@ def write_code(code: Code, ids: Fields) -> str:
     first = f"{code.kind.capitalize()} of {'; '.join(stack['title'] for stack in code.stacks)}"
     auto = " or ".join(_AUTO[ending] for ending in code.endings)
     about = (
-        f"Written by sublayer {version('sublayer')} for this model alone. It needs torch and transformers "
-        f"5, not sublayer, and is loaded by {auto} with trust_remote_code=True."
+        f"Written by sublayer {version('sublayer')} for this model alone. It needs torch and "
+        f"transformers 5, not sublayer, and is loaded by {auto} with trust_remote_code=True."
     )
     heading = f"{fill(first, _WIDTH - 4)}.\n\n{fill(about, _WIDTH)}\n"
     text = f'"""{heading}"""\n\n{_imports(body)}\n\n\n{body}\n'
