@@ -63,7 +63,8 @@ def test_a_random_model_has_the_outputs_of_its_class_and_goes_out_again(
         expected = theirs(original.model(attn_implementation="eager"), dtype)
     read = read_huggingface(original.save(tmp_path / "theirs"))
     assert read.model.embedding.weight.dtype == dtype
-    close(ours(read.model, dtype), expected, LIMITS[dtype])
+    largest = max(1.0, *(float(each.abs().max()) for each in expected if each is not None))
+    close(ours(read.model, dtype), expected, LIMITS[dtype] * largest)
     export_huggingface(read, tmp_path / "back")
     written = read_json(tmp_path / "back" / "config.json")
     again = read_huggingface(tmp_path / "back").model
