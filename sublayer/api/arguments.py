@@ -62,8 +62,8 @@ Model = Annotated[
 Engine = Annotated[
     Literal["ctranslate2", "onnx"] | None,
     Option(
-        "Program that computes in place of PyTorch, for a folder of `export --to` it; any other "
-        "model is converted first."
+        "Program that computes in place of PyTorch, for a folder that `export` wrote for it; any "
+        "other model is converted first."
     ),
 ]
 Average = Annotated[

@@ -201,7 +201,7 @@ REFUSED = {
         import: huggingface glue; gpt1-numpy glue; fairseq glue; fairseq my.csv; \
             albert-tf glue; pytorch glue; fairseq missing.pt; gpt1-numpy missing; \
             huggingface small --out glue; huggingface small
-        export: missing out; small glue; small out --to onnx; recurrent out --class GPT-2; \
+        export: missing out; small glue; small out --to coreml; recurrent out --class GPT-2; \
             deep out --class GPT-2; small out --class GPT-3; small out --class T5
         """,
 }
