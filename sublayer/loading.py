@@ -19,7 +19,7 @@ from sublayer.files.checkpoints import (
     saved_steps,
     verify_checkpoint,
 )
-from sublayer.files.parsing import read_json_object
+from sublayer.files.parsing import check_typed, read_json_object
 from sublayer.files.storage import describe_absence
 from sublayer.model.model_folder import load_weights, read_config
 from sublayer.model.parameters import named_parameters
@@ -28,13 +28,14 @@ from sublayer.numbers import count
 from sublayer.system.machine import check_device
 from sublayer.system.terminal import stage
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
-from sublayer.text_model import TextModel
+from sublayer.text_model import Generation, TextModel
 
-RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (
+RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME, GENERATION_NAME = (
     "recipe.toml",
     "model",
     "checkpoints",
     "tokenizer.json",
+    "generation.json",
 )
 
 _TRIED_TOKENS = 8
@@ -74,7 +75,8 @@ def load(
             model = _with_weights(config, tensors)
         if dtype is not None:
             model = model.to(dtype)
-        loaded = TextModel(model, load_model_tokenizer(folder), load_task(folder))
+        tokenizer, task = load_model_tokenizer(folder), load_task(folder)
+        loaded = TextModel(model, tokenizer, task, generation=load_generation(folder))
         check_outputs(model.eval(), str(path))
     return loaded
 
@@ -137,6 +139,18 @@ def load_task(folder: Path) -> TaskSpec | None:
     if not path.is_file():
         return None
     return read_spec(read_json_object(path, CheckpointError), str(path))
+
+
+def load_generation(folder: Path) -> Generation:
+    """Read the settings of generation that a folder's import kept; empty without any.
+
+    Raises CheckpointError where they are damaged.
+    """
+    path = folder / GENERATION_NAME
+    if not path.is_file():
+        return Generation()
+    content = read_json_object(path, CheckpointError)
+    return check_typed(content, Generation, str(path), CheckpointError, has_tuples=True)
 
 
 def find_model(path: Path) -> Path:

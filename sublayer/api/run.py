@@ -120,9 +120,10 @@ def load(
         place, fetched = check_device(device), fetch_model(hub)
         found = read_huggingface(fetched)
         model = found.model.to(device=place, dtype=dtype)
-        return Pretrained(model, found.tokenizer, found.task, fetched)
+        return Pretrained(model, found.tokenizer, found.task, fetched, generation=found.generation)
     text_model = load_model(folder, device=device, dtype=dtype, average=average)
-    return Pretrained(text_model.model, text_model.tokenizer, text_model.task, Path(folder))
+    read = (text_model.model, text_model.tokenizer, text_model.task)
+    return Pretrained(*read, Path(folder), generation=text_model.generation)
 
 
 def from_recipe(
@@ -561,14 +562,18 @@ def export(
             metavar="TYPE",
         ),
     ] = None,
+    license: Annotated[
+        str | None,
+        Option("Licence to state on the model card, by its name on the Hugging Face hub."),
+    ] = None,
     average: Average = None,
     plugins: Plugins = (),
 ) -> Found:
     """Write a model into a new folder so that another system loads it.
 
-    The result has the ``class`` that loads it and the ``certificate`` of the comparison with the
-    model. Raises ConfigError, with the field, for a model that the format cannot represent, and for
-    an option that the format does not take.
+    The folder has a model card, ``README.md``. The result has the ``class`` that loads it and the
+    ``certificate`` of the comparison with the model. Raises ConfigError, with the field, for a
+    model that the format cannot represent, and for an option that the format does not take.
     """
     hub = HubModel.parse(to)
     name = "transformers" if hub else ALIASES.get(to, to)
@@ -589,6 +594,7 @@ def export(
         flag = options_of(export)[name][1].named(name)
         raise ConfigError(f"{flag} has no effect with --to {to}: leave it out")
     with starting(run):
+        from sublayer.interop.card import write_card
         from sublayer.interop.folder import upload_model
         from sublayer.loading import load
         from sublayer.model.layers import load_class
@@ -599,6 +605,16 @@ def export(
         folder = Path(scratch) / "exported" if out is None else Path(out)
         with stage(f"writing {to if out is None else out}"):
             exported = write(model, folder, **options)
+            write_card(
+                folder,
+                model,
+                exported,
+                name=folder.resolve().name if hub is None else hub.name,
+                library=name,
+                source=Path(run),
+                license_name=license,
+                is_average=average is not None,
+            )
             target = str(folder) if hub is None else str(upload_model(folder, hub))
     found = {
         "model": target,
@@ -625,4 +641,4 @@ def _described(result: Mapping[str, Any], heading: str) -> list[str]:
     return [f"{heading}: {result['model']}, {tokenizer}", describe(certificate)]
 
 
-_NOTED = ("source", "weights", "ignored")
+_NOTED = ("source", "weights", "ignored", "kept")

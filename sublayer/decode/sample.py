@@ -2,7 +2,7 @@
 
 import codecs
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -194,7 +194,7 @@ _TOKENS = 200
 class Continuation:
     """A growing continuation that holds back incomplete characters and possible stops.
 
-    It begins with ``first``.
+    It begins with ``first``, and ends at one of ``ends``, by default the tokenizer's end.
     """
 
     def __init__(
@@ -204,10 +204,12 @@ class Continuation:
         *,
         show: Show | None = None,
         first: str = "",
+        ends: Collection[int] | None = None,
     ) -> None:
         self.text = first
         self.is_over = False
         self._tokenizer = tokenizer
+        self._ends = (tokenizer.end_id,) if ends is None else ends
         self._stops = stops
         longest_stop = max(map(len, stops), default=1)
         self._n_held = longest_stop - 1
@@ -220,9 +222,9 @@ class Continuation:
         """Add a token, unless a stop or the end of a document has ended the text."""
         if self.is_over:
             return
-        self.is_over = token == self._tokenizer.end_id
+        self.is_over = token in self._ends
         if not self.is_over:
-            data = self._tokenizer.decode([token])
+            data = self._tokenizer.decode_after([token])
             self._extend(self._decoder.decode(data))
         self._show(0 if self.is_over else self._n_held)
 
@@ -281,7 +283,8 @@ def continue_prompt(
     # End-of-word tokens contain a space, and a prompt seldom ends with one.
     ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
     first = " " if ends_word and not prompt[-1:].isspace() else ""
-    texts = [Continuation(tokenizer, stops, show=show, first=first) for _ in range(n)]
+    ends = text_model.end_ids
+    texts = [Continuation(tokenizer, stops, show=show, first=first, ends=ends) for _ in range(n)]
     most = n_tokens or _TOKENS
     path = find_recipe(run)
     context = None if path is None else read_run_recipe(path).data.context
@@ -355,7 +358,7 @@ def check_no_gap(run: Path, kind: str, prompt: str) -> None:
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """Encode a prompt; raise ConfigError for characters unknown to the tokenizer.
 
-    Bytes that are not UTF-8 are encoded unchanged.
+    A start precedes it where the tokenizer has one. Bytes that are not UTF-8 are encoded unchanged.
     """
     text = prompt.encode("utf-8", "surrogateescape")
     ids: list[int] = tokenizer.encode(text).tolist()
@@ -366,4 +369,4 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
             f"--prompt has {next(unknown, prompt)!r}, which is unknown to the model's tokenizer: "
             "leave it out"
         )
-    return ids
+    return ids if tokenizer.start_id is None else [tokenizer.start_id, *ids]

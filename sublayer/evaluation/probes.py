@@ -60,10 +60,10 @@ def encode_queries(
     """Encode queries, prompt and text as one text.
 
     The scored text begins with the first token that differs from the encoded prompt. An empty
-    prompt is the end-of-document token, which precedes every document in training; without such a
-    token it is the first token of the text, which is then not scored. A prompt is truncated at its
-    beginning, alike for all its texts, where it does not fit ``context`` with the longest of them;
-    a text longer than ``context`` is truncated at its end.
+    prompt is the tokenizer's start, or else its end-of-document token, which precedes every
+    document in training; without such a token it is the first token of the text, which is then not
+    scored. A prompt is truncated at its beginning, alike for all its texts, where it does not fit
+    ``context`` with the longest of them; a text longer than ``context`` is truncated at its end.
     """
     prompts = [query.prompt.encode() for query in queries]
     wholes = [f"{query.prompt}{query.text}".encode() for query in queries]
@@ -75,7 +75,7 @@ def encode_queries(
     before = _encode_each(tokenizer, [whole[:cut] for whole, cut in zip(wholes, cuts, strict=True)])
     behind = _encode_each(tokenizer, [whole[cut:] for whole, cut in zip(wholes, cuts, strict=True)])
     divided = [
-        _divided(prompt, [*first, *second], tokenizer.end_id)
+        _divided(prompt, [*first, *second], tokenizer)
         for prompt, first, second in zip(encoded_prompts, before, behind, strict=True)
     ]
     longest: dict[str, int] = {}
@@ -101,14 +101,15 @@ def _encode_each(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[list[int]
 
 
 def _divided(
-    prompt: list[int], whole: list[int], end_id: int | None
+    prompt: list[int], whole: list[int], tokenizer: Tokenizer
 ) -> tuple[list[int], list[int]]:
     pairs = zip(prompt, whole, strict=False)
     n_shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if n_shared:
-        return whole[:n_shared], whole[n_shared:]
-    if end_id is not None:
-        return [end_id], whole
+        start = [] if tokenizer.start_id is None else [tokenizer.start_id]
+        return [*start, *whole[:n_shared]], whole[n_shared:]
+    if tokenizer.first_id is not None:
+        return [tokenizer.first_id], whole
     return whole[:1], whole[1:]
 
 
@@ -380,9 +381,9 @@ class Requests:
         return totals
 
     def _windows(self, ids: list[int]) -> list[EncodedQuery]:
-        end_id = self._tokenizer.end_id
-        if end_id is not None:
-            ids = [end_id, *ids]
+        first_id = self._tokenizer.first_id
+        if first_id is not None:
+            ids = [first_id, *ids]
         windows = []
         for first in range(1, len(ids), self._context):
             stop = min(first + self._context, len(ids))
@@ -401,13 +402,15 @@ class Requests:
                 raise ConfigError(f"the harness setting {name} is not one of {', '.join(_KNOWN)}")
         until = settings.get("until") or []
         stops = [until] if isinstance(until, str) else list(until)
-        ids = self._tokenizer.encode(prompt.encode()).tolist()[-self._context :]
+        start_id, first_id = self._tokenizer.start_id, self._tokenizer.first_id
+        ids = self._tokenizer.encode(prompt.encode()).tolist()
+        ids = [*([] if start_id is None else [start_id]), *ids][-self._context :]
         if not ids:
-            if self._tokenizer.end_id is None:
+            if first_id is None:
                 raise ConfigError(
                     "a prompt is empty, and the tokenizer has no end-of-document token"
                 )
-            ids = [self._tokenizer.end_id]
+            ids = [first_id]
         tokens = torch.tensor([ids], device=self._model.embedding.weight.device)
         n_tokens = int(settings.get("max_gen_toks", _MOST_TOKENS))
         sampling = _sampling(settings)

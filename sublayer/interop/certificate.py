@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from sublayer.files.storage import check_paths, new_folder
 from sublayer.interop.exits import Exported
 from sublayer.interop.family import Oracle
 from sublayer.interop.folder import WEIGHTS, write_json
+from sublayer.loading import GENERATION_NAME, TOKENIZER_NAME
 from sublayer.model.context import Layout
 from sublayer.model.model_folder import describe_model, save_model, spec_files
 from sublayer.model.parameters import parameter_roles
@@ -32,7 +33,7 @@ from sublayer.model.transformer import Body, Encoder, EncoderDecoder, Transforme
 from sublayer.objective.supervised.heads import unscaled
 from sublayer.system.machine import format_bytes, total_memory
 from sublayer.tasks.task import Task
-from sublayer.text_model import TextModel
+from sublayer.text_model import Generation, TextModel
 
 CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"
@@ -42,8 +43,6 @@ _FLOAT64_PARAMETERS = 1_000_000_000
 _OF_POSITIONS = ("logits", "start_logits", "end_logits", "states")
 _NAMES = {"pooler": "pooled", "vocabulary": "logits", "sentence": "sentence_logits"}
 """Heads whose outputs are compared without conversion."""
-_COPIES = 3
-"""Models in memory at once: the given one, a copy of it, and transformers'."""
 # Far beyond rounding: a tensor in the wrong place.
 _REFUSED_SHARE = 1e-3
 TEXTS = (
@@ -202,8 +201,8 @@ def certify(
 
     An encoder's tokens have both segments and a padded row; all heads are compared. The certificate
     has the largest absolute difference in float64 and float32, and the largest logit; without
-    transformers, or memory for three models, it reports that nothing was compared. Models of more
-    than a billion parameters are compared only in float32.
+    transformers, or memory for both models, it reports that nothing was compared. Models of more
+    than a billion parameters, or too large for it, are not compared in float64.
 
     Raises CheckpointError where a head's logits differ by more than a thousandth of its largest
     logit (or of 1) in the widest dtype compared, or are not finite in the other.
@@ -213,22 +212,32 @@ def certify(
     transformers: Any = import_module("transformers")
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32][n_parameters > _FLOAT64_PARAMETERS :]
-    widest = dtypes[0]
-    needed = _COPIES * n_parameters * widest.itemsize
     here = total_memory()
-    if here is not None and needed > here:
-        sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
+    # The model, and transformers' in the widest dtype.
+    needed = [n_parameters * (model.embedding.weight.itemsize + dtype.itemsize) for dtype in dtypes]
+    if here is not None and needed[-1] > here:
+        sizes = f"{format_bytes(needed[-1])}, {format_bytes(here)} here"
         return {"checked": False, "reason": f"the comparison needs {sizes}"}
-    theirs = load() if load else _build(getattr(transformers, oracle.name), fields, tensors)
-    pad_id = theirs.config.pad_token_id if oracle.skips_padding else fields.get("pad_token_id")
+    if here is not None and needed[0] > here:
+        dtypes = dtypes[1:]
+    widest = dtypes[0]
+    kind = None if load else getattr(transformers, oracle.name)
+    pad_id = fields.get("pad_token_id")
+    if oracle.skips_padding and kind is not None:
+        pad_id = kind.config_class(**fields).pad_token_id
     batch = CertificateBatch.draw(model.config, pad_id, skips_padding=oracle.skips_padding)
+    computed = {}
+    for dtype in dtypes:
+        with _converted(model, dtype) as ours:
+            computed[dtype] = batch.ours(ours, task)
+    theirs = load() if load else _build(kind, fields, tensors)
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
         expected = batch.theirs(theirs.to(dtype), oracle)
-        computed = batch.ours(copy.deepcopy(model).to(device="cpu", dtype=dtype).eval(), task)
+        outputs_here = computed.pop(dtype)
         pairs = [
-            (batch.kept(name, computed[name]), batch.kept(name, outputs))
+            (batch.kept(name, outputs_here[name]), batch.kept(name, outputs))
             for name, outputs in expected.items()
         ]
         differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in pairs)
@@ -241,6 +250,29 @@ def certify(
         "largest_difference": differences,
         "largest_logit": largest,
     }
+
+
+@contextmanager
+def _converted(model: Transformer, dtype: torch.dtype) -> Iterator[Transformer]:
+    """Give a model on the CPU in another dtype, in evaluation mode.
+
+    It is converted in place where that rounds no number, and back afterwards; else it is copied.
+    """
+    weight = model.embedding.weight
+    device, own, is_training = weight.device, weight.dtype, model.training
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    if dtypes != {own} or torch.promote_types(own, dtype) != dtype:
+        yield copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()
+        return
+    # Parameters made in inference mode could not be trained.
+    is_inference = weight.is_inference()
+    with torch.inference_mode(is_inference):
+        model.to(device="cpu", dtype=dtype).eval()
+    try:
+        yield model
+    finally:
+        with torch.inference_mode(is_inference):
+            model.to(device=device, dtype=own).train(is_training)
 
 
 def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, Any]:
@@ -306,7 +338,10 @@ def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any])
     """
     files = spec_files(text_model.task)
     if text_model.tokenizer is not None:
-        files["tokenizer.json"] = text_model.tokenizer.serialize()
+        files[TOKENIZER_NAME] = text_model.tokenizer.serialize()
+    if text_model.generation != Generation():
+        content = json.dumps(asdict(text_model.generation), indent=1, ensure_ascii=False)
+        files[GENERATION_NAME] = content.encode() + b"\n"
     files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
     save_model(out, text_model.model, files)
 

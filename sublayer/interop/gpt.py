@@ -215,9 +215,10 @@ class Gpt2(Family):
         return name.endswith((".attn.bias", ".attn.masked_bias"))
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids: the end id also marks the beginning."""
+        """Return the special ids: without a start, the end id also marks the beginning."""
         end_id = None if tokenizer is None else tokenizer.end_id
-        ids: Fields = {"bos_token_id": end_id, "eos_token_id": end_id}
+        first_id = None if tokenizer is None else tokenizer.first_id
+        ids: Fields = {"bos_token_id": first_id, "eos_token_id": end_id}
         if self.answers == "labels":
             ids["pad_token_id"] = padding_id(tokenizer)
         elif tokenizer is not None and tokenizer.pad_id is not None:

@@ -51,8 +51,14 @@ from sublayer.interop.foreign_config import (
     format_value,
     refused_fields,
 )
+from sublayer.interop.generation import (
+    describe_kept,
+    generation_file,
+    read_generation,
+    template_settings,
+)
 from sublayer.interop.own_code import export_own_code
-from sublayer.interop.tokenizers import describe_text, settings_file
+from sublayer.interop.tokenizers import describe_text, settings_file, with_start
 from sublayer.interop.weight_map import (
     expand,
     read_pairs,
@@ -66,7 +72,7 @@ from sublayer.numbers import count, enumerate_names
 from sublayer.objective.supervised.heads import from_numbers
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
-from sublayer.text_model import TextModel
+from sublayer.text_model import Generation, TextModel
 from sublayer.values import show
 
 _CLASSES: tuple[type[Family], ...] = tuple(load_class(row.family) for row in CLASSES)
@@ -258,6 +264,11 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
             raise
         described = f"{content.file} names {class_name:.60}, which cannot be imported"
         raise CheckpointError(f"{described}: {error}") from error
+    if config.kind == "decoder" and family.answers == "tokens":
+        tokenizer = with_start(tokenizer, folder)
+    generation = Generation()
+    if config.kind != "encoder":
+        generation = read_generation(folder, content.fields, config, tokenizer)
     # A decoder's tokenizer without padding takes config.json's.
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.pad_id is None:
@@ -268,6 +279,7 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     notes: Notes = {
         "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
         "ignored": [],
+        "kept": [describe_kept(generation)],
     }
     if settings.unknown:
         first = sorted(settings.unknown)[:_MOST_NAMED]
@@ -286,7 +298,8 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
         notes["ignored"].append(
             f"pad_token_id = {format_value(pad_id)} of {CONFIG}, not the tokenizer's padding"
         )
-    return TextModel(model, tokenizer, task), family, settings, tensors, notes
+    text_model = TextModel(model, tokenizer, task, generation=generation)
+    return text_model, family, settings, tensors, notes
 
 
 def _folder_task(
@@ -399,14 +412,19 @@ def export_huggingface(
         with new_folder(out) as partial:
             write_json(partial / CONFIG, described)
             save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+            del tensors, unprefixed, settled  # before the comparison reads the file
             context = full.max_len if spec is None else spec.context
             files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
+            generation = text_model.generation
+            if family.answers == "tokens" and full.kind != "encoder":
+                files |= generation_file(described, generation, max_len=full.max_len)
             stands_in = spec is not None and spec.pad_id is not None
             is_padded = tokenizer is not None and tokenizer.pad_id is not None
-            if stands_in and not is_padded and CONFIG_NAME in files:
-                # This padding only substitutes for the config's own.
-                settings = json.loads(files[CONFIG_NAME])
-                settings.pop("pad_token", None)
+            if CONFIG_NAME in files:
+                settings = json.loads(files[CONFIG_NAME]) | template_settings(generation)
+                if stands_in and not is_padded:
+                    # This padding only substitutes for the config's own.
+                    settings.pop("pad_token", None)
                 files[CONFIG_NAME] = settings_file(settings)
             for name, file in files.items():
                 (partial / name).write_bytes(file)

@@ -24,6 +24,8 @@ from sublayer.data.tokenizers.settings import (
     CONFIG_NAME,
     combining_characters,
     read_settings,
+    read_token_files,
+    token_name,
 )
 from sublayer.data.tokenizers.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.data.tokenizers.word_bpe import END, WordBpeTokenizer
@@ -32,6 +34,8 @@ from sublayer.errors import CheckpointError, DataError
 FILE = "tokenizer.json"
 _FILES = (FILE, "spiece.model", "vocab.txt", "vocab.json")
 ANY_CLASS = "PreTrainedTokenizerFast"
+_WITHOUT_START = "GPTNeoXTokenizer"
+"""transformers' class that leaves out what its file puts around a text."""
 _WHITESPACE = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 # Python's whitespace, which includes more characters than the library's.
 _RARE = 100.0
@@ -82,13 +86,19 @@ def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, 
 def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
-    Contents are by file name. The tokenizer puts nothing around a text. Characters, moses-bpe and
-    SentencePiece's BPE cannot be exported. ``max_len`` becomes its ``model_max_length``.
+    Contents are by file name. The tokenizer puts nothing around a text but a start, if it has one.
+    Characters, moses-bpe and SentencePiece's BPE cannot be exported. ``max_len`` becomes its
+    ``model_max_length``.
     """
-    if isinstance(tokenizer, SubwordTokenizer):
-        content = tokenizer.library_file
-    elif isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
-        content = library_file(unigram_library(tokenizer))
+    if tokenizer is None:
+        return {}
+    if converted := as_library(tokenizer):
+        library, names, _ = converted
+        start_id = tokenizer.start_id
+        if library.encode("").ids != ([] if start_id is None else [start_id]):
+            starting = None if start_id is None else _starting(names[start_id], start_id)
+            library.post_processor = starting
+        content = library_file(library)
     elif isinstance(tokenizer, ByteTokenizer):
         # A piece for each byte, with the byte as its id, and no merges.
         of_bytes = Library(models.BPE(BYTE_NAMES, []))
@@ -103,13 +113,39 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
         "clean_up_tokenization_spaces": False,
     }
     library = Library.from_str(content.decode())
-    if tokenizer.end_id is not None:
-        end = library.id_to_token(tokenizer.end_id)
-        settings |= {"bos_token": end, "eos_token": end}
+    ids = {"bos_token": tokenizer.first_id, "eos_token": tokenizer.end_id}
+    settings |= {name: library.id_to_token(id_) for name, id_ in ids.items() if id_ is not None}
     if tokenizer.reads_marks and tokenizer.pad_id is not None:
         settings["pad_token"] = library.id_to_token(tokenizer.pad_id)
     settings |= split_marks(tokenizer, by_default=True)
     return {FILE: content, CONFIG_NAME: settings_file(settings)}
+
+
+def _starting(name: str, id_: int) -> processors.TemplateProcessing:
+    pair = [name, "$A", f"{name}:1", "$B:1"]
+    return processors.TemplateProcessing([name, "$A"], pair, [(name, id_)])
+
+
+def with_start(tokenizer: Tokenizer | None, folder: Path) -> Tokenizer | None:
+    """Return a decoder's tokenizer with the start that its folder puts before each text, if any."""
+    if not isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer):
+        return tokenizer
+    files = read_token_files(folder)
+    name = None
+    if isinstance(tokenizer, UnigramTokenizer):
+        if files.settings.get("add_bos_token") is True:
+            name = token_name(files.settings.get("bos_token"))
+    elif files.class_name != _WITHOUT_START:
+        library = Library.from_str(tokenizer.library_file.decode())
+        refusal = f"{folder / FILE} cannot encode a text"
+        ids = call_library(lambda: library.encode("a"), refusal).ids
+        plain = library.encode("a", add_special_tokens=False).ids
+        if len(ids) > len(plain) and ids[1 : len(plain) + 1] == plain:
+            name = tokenizer.names[ids[0]]
+    if name is None:
+        return tokenizer
+    roles = {**tokenizer.roles, "start_id": name}
+    return tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
 
 
 def as_library(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:

@@ -232,7 +232,7 @@ class Counter:
         self._begins_word = np.zeros(n_ids, dtype=np.bool_)
         self._ends_word = np.ones(n_ids, dtype=np.bool_)
         for token in np.flatnonzero(tokenizer.token_bytes).tolist():
-            if piece := tokenizer.decode([token]):
+            if piece := tokenizer.decode_after([token]):
                 is_space = [byte in _WHITESPACE for byte in piece]
                 # Words that begin after the first byte.
                 begun = sum(before and not here for before, here in pairwise(is_space))

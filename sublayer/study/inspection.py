@@ -331,7 +331,7 @@ def continuation(
         token = int(step[0])
         if token == tokenizer.end_id:
             break
-        written += tokenizer.decode([token])
+        written += tokenizer.decode_after([token])
         if len(written) >= _MAX_BYTES:
             break
     return codecs.getincrementaldecoder("utf-8")("replace").decode(written[:_MAX_BYTES])

@@ -76,12 +76,14 @@ SPECIAL_NAMES = {
 }
 """Special tokens for masked objectives, and their usual names in order of preference."""
 
-ROLES = ("end_id", *SPECIAL_NAMES)
+ROLES = ("end_id", "start_id", *SPECIAL_NAMES)
 """Roles that files assign to tokens."""
 
 _KEPT = (
-    *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "unk_id", *SPECIAL_NAMES),
+    *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "start_id", "unk_id"),
+    *SPECIAL_NAMES,
     *("special_ids", "sentinel_ids", "reads_marks", "token_bytes", "token_characters"),
+    "inner_pieces",
 )
 """Properties that a wrapping tokenizer takes over from its vocabulary."""
 
@@ -115,6 +117,8 @@ class Tokenizer(ABC):
     """One more than the highest id; some of the ids below may be unused."""
     end_id: int | None = None
     """Marks the end of a document; has no bytes."""
+    start_id: int | None = None
+    """Precedes each text of a published decoder that was trained so."""
     unk_id: int | None = None
     """Replaces text that the vocabulary lacks."""
     # Special tokens of masked objectives.
@@ -141,6 +145,8 @@ class Tokenizer(ABC):
     """True where for any bytes ``decode(encode(text)) == text`` and
     ``token_bytes[encode(text)].sum() == len(text)``, except for names read as special tokens
     without text, such as an end."""
+    inner_pieces: Sequence[bytes] | None = None
+    """The text of each id within a text, where ``decode`` drops the space before the first word."""
     token_bytes: Ints
     """Number of raw bytes of each id, ``[V]``; 0 for ids without text."""
     token_characters: Ints
@@ -170,6 +176,19 @@ class Tokenizer(ABC):
             self._decode(run) if 0 <= run[0] < self.vocab_size else _LACKING * len(run)
             for run in np.split(all_ids, bounds)
         )
+
+    def decode_after(self, ids: Ids) -> bytes:
+        """Decode ids that continue a text, with the space before the first word."""
+        pieces = self.inner_pieces
+        if pieces is None:
+            return self.decode(ids)
+        known = range(len(pieces))
+        return b"".join(pieces[id_] if id_ in known else _LACKING for id_ in map(int, ids))
+
+    @property
+    def first_id(self) -> int | None:
+        """The id before a text that is scored: its start, or else the end of another."""
+        return self.end_id if self.start_id is None else self.start_id
 
     @abstractmethod
     def _decode(self, ids: Ints) -> bytes:
@@ -353,6 +372,8 @@ class ExtendedTokenizer(WrappedTokenizer):
         none = np.zeros(len(names), dtype=np.int64)
         self.token_bytes = np.concatenate([vocabulary.token_bytes, none])
         self.token_characters = np.concatenate([vocabulary.token_characters, none])
+        if vocabulary.inner_pieces is not None:
+            self.inner_pieces = [*vocabulary.inner_pieces, *[b""] * len(names)]
 
     def around(self, vocabulary: Tokenizer) -> Tokenizer:
         """Return another vocabulary with the same names."""

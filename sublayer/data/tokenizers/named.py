@@ -13,6 +13,7 @@ import tokenizers
 from sublayer.config.data import GPT1, TOKENIZERS, Normalization, SpecialTokens, is_codes_file
 from sublayer.data.tokenizers.base import (
     FORMAT,
+    SPACE,
     VERSION,
     ByteTokenizer,
     CharacterTokenizer,
@@ -38,6 +39,7 @@ from sublayer.data.tokenizers.settings import (
     AddedToken,
     TokenFiles,
     read_token_files,
+    token_name,
 )
 from sublayer.data.tokenizers.subword import (
     END,
@@ -67,6 +69,8 @@ _RULES = {"moses-bpe": "printable", GPT1: "1"}
 _BESIDE = ("config.json", *FILES)
 _CLOSED = ("BertTokenizer", "AlbertTokenizer", "T5Tokenizer")
 """Classes with an end that closes each text and does not separate documents."""
+_GENERATING = ("GemmaTokenizer", "CohereTokenizer")
+"""Classes of decoders whose vocabulary has a mask."""
 _MOVED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Nllb", "Pegasus")
 """Classes that insert their own tokens before the pieces of a SentencePiece model."""
 
@@ -293,16 +297,8 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
                 )
                 break
         content = {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
-    elif files.class_name in ("GPT2Tokenizer", "RobertaTokenizer") and kind == "BPE":
-        has_space = files.settings.get("add_prefix_space", False)
-        if not isinstance(has_space, bool):
-            raise DataError(f"{folder}: add_prefix_space = {has_space!r:.60} must be true or false")
-        rules = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
-        rules["add_prefix_space"] = has_space
-        model = {**content["model"], "dropout": None, "unk_token": None, "fuse_unk": False}
-        model |= {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
-        model |= {"byte_fallback": False, "ignore_merges": False}
-        content = {**content, "normalizer": None, "pre_tokenizer": rules, "model": model}
+    elif files.class_name in _BPE_RULES and kind == "BPE":
+        content = {**content, **_bpe_rules(content["model"], files, folder)}
     # Tokens, from its files and its class.
     text = json.dumps(content if files.defaults is None else {**content, "added_tokens": []})
     library = call_library(
@@ -316,10 +312,59 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     return tokenizer.replaced(result, reads_marks=not files.splits, roles=_roles(files))
 
 
+_NFC = {"type": "NFC"}
+_SPACE = {"String": " "}
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DIVIDES = {"type": "Split", "behavior": "Isolated", "invert": False}
+_BPE_RULES: dict[str, tuple[dict[str, Any] | None, list[dict[str, Any]]]] = {
+    "GPT2Tokenizer": (None, []),
+    "RobertaTokenizer": (None, []),
+    "GPTNeoXTokenizer": (_NFC, []),
+    "CohereTokenizer": (_NFC, [{"type": "Digits", "individual_digits": True}]),
+    "Qwen2Tokenizer": (_NFC, [{**_DIVIDES, "pattern": {"Regex": _QWEN2}}]),
+    "GemmaTokenizer": (
+        {"type": "Replace", "pattern": _SPACE, "content": SPACE},
+        [{**_DIVIDES, "behavior": "MergedWithPrevious", "pattern": _SPACE}],
+    ),
+    "LlamaTokenizer": (None, [{"type": "Metaspace", "replacement": SPACE, "split": False}]),
+}
+"""Normalizer and first divisions of transformers' classes that set them whatever their file has."""
+_FALLING_BACK = ("GemmaTokenizer", "LlamaTokenizer")
+"""Classes of pieces of characters, with bytes for those that the vocabulary lacks."""
+
+
+def _bpe_rules(model: dict[str, Any], files: TokenFiles, folder: Path) -> dict[str, Any]:
+    """Return the normalizer, the division into words and the model of a class's BPE."""
+    has_space = files.settings.get("add_prefix_space")
+    if not isinstance(has_space, bool | None):
+        raise DataError(f"{folder}: add_prefix_space = {has_space!r:.60} must be true or false")
+    name = files.class_name
+    normalizer, steps = _BPE_RULES[name]
+    model = {**model, "dropout": None, "unk_token": None, "fuse_unk": False}
+    model |= {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
+    model |= {"byte_fallback": False, "ignore_merges": False}
+    if name in _FALLING_BACK:
+        model |= {"fuse_unk": True, "byte_fallback": True}
+    else:
+        level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": name != "Qwen2Tokenizer"}
+        steps = [*steps, {**level, "add_prefix_space": bool(has_space)}]
+    if name == "GemmaTokenizer":
+        model["unk_token"] = token_name(files.settings.get("unk_token", "<unk>"))
+    elif name == "LlamaTokenizer":
+        scheme = "always" if files.settings.get("legacy") else "first"
+        steps = [{**steps[0], "prepend_scheme": "never" if has_space is False else scheme}]
+    words = steps[0] if len(steps) == 1 else {"type": "Sequence", "pretokenizers": steps}
+    return {"normalizer": normalizer, "pre_tokenizer": words, "model": model}
+
+
 def _roles(files: TokenFiles) -> dict[str, str]:
     """Return the roles that files give to tokens, without an end that closes a text."""
     roles = dict(files.roles)
-    if "mask_id" in roles or files.class_name in _CLOSED:
+    is_of_masks = "mask_id" in roles and files.class_name not in _GENERATING
+    if is_of_masks or files.class_name in _CLOSED:
         roles.pop("end_id", None)
     return roles
 

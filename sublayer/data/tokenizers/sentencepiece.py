@@ -99,6 +99,8 @@ class _Packed:
     model: str
 
 
+_UNKNOWN_TEXT = " ⁇ ".encode()
+"""SentencePiece's text of the unknown id."""
 _T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast")
 _T5_SENTINELS = 100
 """The default number of sentinels of transformers' class."""
@@ -326,7 +328,7 @@ class UnigramTokenizer(Tokenizer):
         self.marks = marks
         self.reads_marks = reads_marks
         self._set_special(marks)
-        self._roles = self._set_roles(roles or {}, by_name)
+        self.roles = self._set_roles(roles or {}, by_name)
         if reads_marks:
             named = (getattr(self, role) for role in SPECIAL_NAMES)
             special_ids.update(id_ for id_ in named if id_ is not None)
@@ -340,7 +342,11 @@ class UnigramTokenizer(Tokenizer):
             texts = (name for id_, name in enumerate(self.names) if id_ not in special_ids)
             normalization = AS_MODEL if self.mask_id is None else Normalization.of(texts)
         self.normalization = normalization
-        self._set_pieces(self._find_pieces())
+        pieces = self._find_pieces()
+        self._set_pieces(pieces)
+        shown = {id_: self.names[id_].encode() for id_ in self.sentinel_ids}
+        shown[self.unk_id] = _UNKNOWN_TEXT
+        self.inner_pieces = [shown.get(id_, piece) for id_, piece in enumerate(pieces)]
 
     @classmethod
     def train(
@@ -436,7 +442,7 @@ class UnigramTokenizer(Tokenizer):
             sentinels=self._n_sentinels,
             reads_marks=reads_marks,
             added=self.added if added is None else added,
-            roles=self._roles if roles is None else roles,
+            roles=self.roles if roles is None else roles,
         )
 
     @property
@@ -541,8 +547,8 @@ class UnigramTokenizer(Tokenizer):
             marks["reads_marks"] = self.reads_marks
         if self.added:
             marks["added"] = [asdict(token) for token in self.added]
-        if self._roles:
-            marks["roles"] = self._roles
+        if self.roles:
+            marks["roles"] = self.roles
         if n_added:
             marks = {"sentinels": n_added, **marks}
         return self._described(**self.normalization.content(), **marks, **packed(self._model))

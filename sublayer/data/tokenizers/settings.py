@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from sublayer.data.tokenizers.base import read_file
 from sublayer.errors import DataError
 from sublayer.files.parsing import check_typed, read_json_object, read_typed
 
@@ -137,39 +138,33 @@ _Number = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 _Id = Annotated[int, Field(ge=0, lt=10**9)]
 _ROLES = {
     "eos_token": "end_id",
-    "pad_token": "pad_id",
-    "cls_token": "cls_id",
-    "sep_token": "sep_id",
-    "mask_token": "mask_id",
+    **{f"{name}_token": f"{name}_id" for name in ("pad", "cls", "sep", "mask")},
 }
 """Our names of special ids, by the settings that name their tokens."""
-_NAMED = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
+_NAMED = tuple(f"{name}_token" for name in ["bos", "eos", "unk", "sep", "pad", "cls", "mask"])
+
+
+def _tokens(named: str) -> dict[str, str]:
+    """Return special tokens by their settings, from pairs such as ``eos=</s>``."""
+    pairs = (each.split("=") for each in named.split())
+    return {f"{key}_token": name for key, name in pairs}
+
+
+_GPT2 = "bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|>"
 _CLASSES: dict[str, dict[str, str]] = {
-    "GPT2Tokenizer": dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>"),
-    "BertTokenizer": {
-        "unk_token": "[UNK]",
-        "sep_token": "[SEP]",
-        "pad_token": "[PAD]",
-        "cls_token": "[CLS]",
-        "mask_token": "[MASK]",
-    },
-    "RobertaTokenizer": {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "sep_token": "</s>",
-        "pad_token": "<pad>",
-        "cls_token": "<s>",
-        "mask_token": "<mask>",
-    },
+    "GPT2Tokenizer": _tokens(_GPT2),
+    "BertTokenizer": _tokens("unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]"),
+    "RobertaTokenizer": _tokens(
+        "bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad> cls=<s> mask=<mask>"
+    ),
+    "GPTNeoXTokenizer": _tokens(f"{_GPT2} pad=<|padding|>"),
+    "Qwen2Tokenizer": _tokens("eos=<|endoftext|> unk=<|endoftext|> pad=<|endoftext|>"),
+    "LlamaTokenizer": _tokens("bos=<s> eos=</s> unk=<unk>"),
+    "GemmaTokenizer": _tokens("bos=<bos> eos=<eos> unk=<unk> pad=<pad> mask=<mask>"),
+    "CohereTokenizer": _tokens(
+        "bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> unk=<UNK> pad=<PAD> cls=<CLS> sep=<SEP> "
+        "mask=<MASK_TOKEN>"
+    ),
 }
 """The special tokens of classes that rebuild their tokenizer, whatever its file has."""
 _CLASS_OF = {
@@ -179,8 +174,17 @@ _CLASS_OF = {
     "t5": "T5Tokenizer",
     "marian": "MarianTokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
+    **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
+    **dict.fromkeys(("distilbert", "electra"), "BertTokenizer"),
+    "gptj": "GPT2Tokenizer",
+    "gpt_neox": "GPTNeoXTokenizer",
+    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("gemma2", "gemma3_text"), "GemmaTokenizer"),
+    "cohere": "CohereTokenizer",
 }
 """The default class, by the model's type, for a folder with settings that name none."""
+_AS_FILE = ("mistral", "granite", "olmo2", "modernbert")
+"""Types of models whose ``tokenizer.json`` is read as it is, whatever class is named."""
 _SAME_CLASS = {
     "BartTokenizer": "RobertaTokenizer",
     "DistilBertTokenizer": "BertTokenizer",
@@ -242,16 +246,7 @@ def read_token_files(
     DataError where a file is damaged.
     """
     settings = read_settings(folder)
-    class_name = settings.get("tokenizer_class")
-    config: Mapping[str, Any] = {}
-    path = folder / "config.json"
-    if not isinstance(class_name, str) and path.is_file():
-        config = read_json_object(path, DataError)
-        class_name = config.get("tokenizer_class")
-    if not isinstance(class_name, str):
-        class_name = _CLASS_OF.get(str(config.get("model_type")), "")
-    class_name = class_name.removesuffix("Fast")
-    class_name = _SAME_CLASS.get(class_name, class_name)
+    class_name = _class_name(folder, settings)
     if padding is not None and class_name not in _CLASSES:
         settings = {"pad_token": padding, **settings}
     path = folder / _SPECIAL
@@ -292,6 +287,27 @@ def read_token_files(
     if class_name in _CLASSES:
         defaults = [name for key, name in _CLASSES[class_name].items() if key not in settings]
     return TokenFiles(tuple(tokens.values()), ids, roles, splits, class_name, settings, defaults)
+
+
+def _class_name(folder: Path, settings: Mapping[str, Any]) -> str:
+    """Return the class by which transformers' AutoTokenizer reads a folder.
+
+    Empty for a class without rules of its own. Source: transformers 5, ``tokenization_auto.py``.
+    """
+    path = folder / "config.json"
+    config = read_json_object(path, DataError) if path.is_file() else {}
+    model_type = str(config.get("model_type"))
+    named = (settings.get("tokenizer_class"), config.get("tokenizer_class"))
+    name = next((name for name in named if isinstance(name, str)), _CLASS_OF.get(model_type, ""))
+    name = name.removesuffix("Fast")
+    name = _SAME_CLASS.get(name, name)
+    if model_type == "qwen2":
+        return _CLASS_OF[model_type]
+    file = folder / "tokenizer.json"
+    # The class has SentencePiece's rules, which byte-level vocabularies of Llama 3 lack.
+    if name == "LlamaTokenizer" and file.is_file() and b'"ByteLevel"' in read_file(file):
+        return ""
+    return "" if model_type in _AS_FILE else name
 
 
 class MarkedText:
@@ -338,10 +354,16 @@ def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
     return tokens
 
 
+def token_name(value: Any) -> Any:
+    """Return the name of a token that a setting gives alone or with its flags; None without one."""
+    return value.get("content") if isinstance(value, Mapping) else value
+
+
 def _token(value: Any, source: str) -> AddedToken:
     if isinstance(value, str):
         value = {"content": value, "special": True}
     if isinstance(value, Mapping):
         value = {"special": False, **value}
+        value.pop("__type", None)
         value.setdefault("normalized", not value["special"])
     return check_typed(value, AddedToken, source, DataError, has_tuples=True)

@@ -16,6 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from sublayer.config.data import GPT1
 from sublayer.data.tokenizers.base import (
     NO_TEXT,
+    SPACE,
     SPECIAL_NAMES,
     NotUtf8,
     Tokenizer,
@@ -127,20 +128,23 @@ def _is_gpt1(content: dict[str, Any]) -> bool:
     )
 
 
-def _pre_tokenizing_steps(content: dict[str, Any]) -> list[dict[str, Any]]:
-    pre_tokenizer = content["pre_tokenizer"]
-    if pre_tokenizer is None:
+def _steps(step: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """Return the steps of a part of a library's pipeline; ``name`` lists those of a sequence."""
+    if step is None:
         return []
-    if pre_tokenizer["type"] == "Sequence":
-        return list(pre_tokenizer["pretokenizers"])
-    return [pre_tokenizer]
+    return list(step[name]) if step["type"] == "Sequence" else [step]
+
+
+def _pre_tokenizing_steps(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the steps that divide a normalised text into words."""
+    return _steps(content["pre_tokenizer"], "pretokenizers")
 
 
 def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: AddedTokens) -> bool:
-    """Return whether a tokenizer is byte-level BPE that preserves any bytes.
+    """Return whether a tokenizer is byte-level BPE that preserves any bytes it is given.
 
-    ``vocabulary`` includes the added tokens; ``parsed`` are the added tokens matched in a text. An
-    unknown step counts as lossy.
+    Its normalizer may have changed them. ``vocabulary`` includes the added tokens; ``parsed`` are
+    the added tokens matched in a text. An unknown step counts as lossy.
     """
     model = content["model"]
     steps = _pre_tokenizing_steps(content)
@@ -153,8 +157,7 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Ad
         and not any(_has_fields(step, behavior="Removed") for step in others)
     )
     if (
-        not _has_fields(content, normalizer=None)
-        or not _has_fields(model, type="BPE")
+        not _has_fields(model, type="BPE")
         or model["continuing_subword_prefix"]
         or model["end_of_word_suffix"]
         or not splits_bytes
@@ -167,6 +170,14 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Ad
     names = vocabulary.keys() - {token["content"] for token in content["added_tokens"]}
     # Every byte has an id, and pieces consist of bytes.
     return names >= BYTE_NAMES.keys() and set().union(*names) <= BYTE_NAMES.keys()
+
+
+def _marks_spaces(content: dict[str, Any]) -> bool:
+    """Return whether pieces have SentencePiece's mark for the space before a word."""
+    steps = _steps(content["decoder"], "decoders")
+    marked = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+    has_mark = any(step["type"] == "Metaspace" or step == marked for step in steps)
+    return has_mark and content["model"]["type"] in ("BPE", "Unigram")
 
 
 def _find_splitter(
@@ -190,7 +201,7 @@ def _find_splitter(
     steps = _pre_tokenizing_steps(content)
     rules = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     if (
-        content["normalizer"] is None
+        (content["normalizer"] is None or _has_fields(content["normalizer"], type="NFC"))
         and len(steps) == 1
         and _has_fields(steps[0], **rules)
         and not has_space
@@ -206,6 +217,8 @@ MARKED = "marked"
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
 _SPAN_CHARACTERS = 1 << 19
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""Names of pieces that stand for a byte."""
 _ESCAPE = 0xDC00
 """``surrogateescape`` represents byte b by the character with code 0xDC00 + b."""
 
@@ -215,8 +228,8 @@ class SubwordTokenizer(Tokenizer):
 
     Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless: bytes that
     are not UTF-8 become single-byte ids. Any other tokenizer is marked as lossy; each of its ids
-    counts as the bytes that it decodes to on its own. Special tokens with the names of T5's
-    sentinels are sentinels.
+    counts as the bytes of its piece, or else as those that it decodes to on its own. Special tokens
+    with the names of T5's sentinels are sentinels.
 
     ``reads_marks``: the name of a special token in a text is read as that token; otherwise it is
     encoded as text. Tokens read so count as text, except an end, padding, unknown, masking's
@@ -255,7 +268,8 @@ class SubwordTokenizer(Tokenizer):
             self.unk_id = vocabulary.get(model.get("unk_token"))
         self.marks = names
         parsed = [token for token in content["added_tokens"] if reads_marks or not token["special"]]
-        self.is_lossless = _keeps_bytes(content, vocabulary, parsed)
+        self._is_bytes = _keeps_bytes(content, vocabulary, parsed)
+        self.is_lossless = self._is_bytes and content["normalizer"] is None
         self._set_special(names)
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
@@ -264,7 +278,7 @@ class SubwordTokenizer(Tokenizer):
         self.roles = self._set_roles(roles or {}, vocabulary)
         controls = names
         if reads_marks:
-            ids = {self.end_id, *(getattr(self, role) for role in SPECIAL_NAMES)}
+            ids = {self.end_id, self.start_id, *(getattr(self, role) for role in SPECIAL_NAMES)}
             ids.update(self.sentinel_ids)
             controls = {name: id_ for name, id_ in names.items() if id_ in ids}
         unused = {id_ for name, id_ in vocabulary.items() if is_unused(name)}
@@ -298,10 +312,13 @@ class SubwordTokenizer(Tokenizer):
         self._byte_ids = {
             BYTE_NAMES[name]: id_ for name, id_ in vocabulary.items() if name in BYTE_NAMES
         }
+        self._marks_spaces = _marks_spaces(content)
         self._pieces = self._find_pieces(vocabulary, set(self.special_ids))
         self._set_pieces(self._pieces)
         for id_ in self.sentinel_ids:
             self._pieces[id_] = self.names[id_].encode()
+        if self._marks_spaces:
+            self.inner_pieces = self._pieces
         self._split = _find_splitter(content, parsed)
         self._words = WordCache()
 
@@ -481,7 +498,7 @@ class SubwordTokenizer(Tokenizer):
         # Special tokens have no text, except sentinels.
         if self.kind == GPT1:
             return b"".join(map(self._spaced.__getitem__, ids.tolist()))
-        if self.is_lossless:
+        if self._is_bytes:
             return b"".join(map(self._pieces.__getitem__, ids.tolist()))
         if not self.reads_marks and not np.isin(ids, self.sentinel_ids).any():
             return self._decode_text(ids.tolist()).encode()
@@ -505,10 +522,14 @@ class SubwordTokenizer(Tokenizer):
                 continue
             if id_ in added:
                 pieces[id_] = added[id_].content.encode()
-            elif self.is_lossless:
+            elif self._is_bytes:
                 pieces[id_] = bytes(BYTE_NAMES[character] for character in name)
             elif mark and name.startswith(mark):
                 pieces[id_] = name.removeprefix(mark).encode()
+            elif self._marks_spaces and (byte := _BYTE.fullmatch(name)):
+                pieces[id_] = bytes([int(byte[1], 16)])
+            elif self._marks_spaces:
+                pieces[id_] = name.replace(SPACE, " ").encode()
             else:
                 pieces[id_] = self._decode_text([id_]).encode()
         return pieces

@@ -1,0 +1,197 @@
+"""Model cards: README.md of an exported folder, from the recipe, record and scores of its run."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from sublayer.config.layers import read_toml
+from sublayer.config.load import find_recipe, read_derived, read_recipe
+from sublayer.config.objective import EvaluatedMetric
+from sublayer.config.recipe import Recipe
+from sublayer.data.tokenizers.languages import BilingualTokenizer
+from sublayer.errors import CheckpointError
+from sublayer.evaluation.items import Items, read_items
+from sublayer.files.checkpoints import read_record
+from sublayer.files.parsing import read_json_object
+from sublayer.files.storage import resolved
+from sublayer.interop.certificate import CERTIFICATE, describe, describe_ids
+from sublayer.interop.exits import Exported
+from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE
+from sublayer.numbers import count
+from sublayer.statistics.covariance import units_of
+from sublayer.text_model import TextModel
+
+NAME = "README.md"
+_ANSWERS = {"choice": "multiple-choice", "span": "question-answering"}
+_NO_SCORES = ("step", "tokens")
+_FORMAT = ".4g"
+_LEVEL = 0.05
+_NOTE = "Intervals, where items are known, are over units of the test: other seeds differ further."
+
+
+def write_card(
+    folder: Path,
+    text_model: TextModel,
+    exported: Exported,
+    *,
+    name: str,
+    library: str,
+    source: Path,
+    license_name: str | None = None,
+    is_average: bool = False,
+) -> None:
+    """Write the card of a folder that ``exported`` describes; ``library`` is its format.
+
+    ``name`` stands for the folder: its own, or its name on the hub. ``source`` is the run,
+    checkpoint or model folder of the model. The scores of its run are given where the model is the
+    run's final one, which a mean of checkpoints, ``is_average``, is not.
+    Raises CheckpointError where files of the run are damaged.
+    """
+    config, tokenizer = text_model.model.config, text_model.tokenizer
+    recipe = find_recipe(source)
+    title = name if recipe is None else read_recipe(recipe).title or name
+    n_parameters = sum(parameter.numel() for parameter in text_model.model.parameters())
+    kind = "none" if tokenizer is None else tokenizer.kind
+    use = exported.following.replace(str(folder), name)
+    module = use.partition(".")[0]
+    if module.isidentifier():
+        use = f"import {module}\n\nloaded = {use}"
+    lines = [describe(exported.certificate), describe_ids(exported.certificate), *exported.lines]
+    parts = [
+        _metadata(text_model, library, license_name),
+        f"# {title}",
+        f"Kind: {config.kind}, {count(config.n_layers, 'block')} of width {config.d_model:,}, "
+        f"{count(n_parameters, 'parameter')}. Tokenizer: {kind}, {config.vocab_size:,} ids.",
+        f"## Use\n\n```{'python' if module.isidentifier() else 'sh'}\n{use}\n```",
+    ]
+    if recipe is not None:
+        final = (recipe.parent, recipe.parent / "model")
+        is_final = not is_average and resolved(source) in final
+        parts += _describe_run(recipe.parent, is_final=is_final)
+    listed = [f"- {line}" for line in dict.fromkeys(lines) if line]
+    listed.append(f"- all numbers: `{CERTIFICATE}`")
+    parts.append("\n".join(["## Certificate", "", *listed]))
+    (folder / NAME).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _metadata(text_model: TextModel, library: str, license_name: str | None) -> str:
+    """Format the metadata that the Hugging Face hub reads, as YAML."""
+    fields: dict[str, Any] = {"library_name": library, "pipeline_tag": _pipeline(text_model)}
+    tokenizer = text_model.tokenizer
+    if isinstance(tokenizer, BilingualTokenizer):
+        sides = (tokenizer.source.language, tokenizer.target.language)
+        fields["language"] = [language for language in sides if language != UNKNOWN_LANGUAGE]
+    fields |= {"license": license_name, "tags": ["sublayer"]}
+    # Strings and lists of JSON are YAML.
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items() if value]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _pipeline(text_model: TextModel) -> str | None:
+    """Return the hub's name of what a model does; None without one."""
+    config, task = text_model.model.config, text_model.task
+    if config.span_head != "none" or config.label_outputs:
+        kind = "classes" if config.span_head == "none" else "span"
+        kind = kind if task is None else task.tasks[0].kind
+        return _ANSWERS.get(kind, "text-classification")
+    if config.kind == "encoder":
+        return "feature-extraction" if config.head == "none" else "fill-mask"
+    if config.kind == "encoder-decoder":
+        return "translation" if isinstance(text_model.tokenizer, BilingualTokenizer) else None
+    return "text-generation"
+
+
+def _describe_run(run: Path, *, is_final: bool) -> Iterator[str]:
+    """Yield the sections on training and evaluation that a run's files have."""
+    record = read_record(run) or {}
+    lines = ["## Training"]
+    if not is_final:
+        lines.append("The model is not the final one of its run, to which this section refers.")
+    if record:
+        length = f"{count(record['step'], 'step')} and {count(record['tokens'], 'token')}"
+        lines.append(f"Trained for {length} in {record['precision']}.")
+    data = record.get("data", {})
+    table = ["| data | bytes | SHA-256 |", "| --- | ---: | --- |"]
+    for name, checksum in data.get("checksums", {}).items():
+        sizes = data.get(name)
+        n_bytes = f"{sizes['bytes']:,}" if isinstance(sizes, dict) and "bytes" in sizes else ""
+        table.append(f"| {name} | {n_bytes} | `{checksum}` |")
+    if len(table) > 2:
+        lines.append("\n".join(table))
+    yield "\n\n".join([*lines, "The recipe, where it differs from the defaults:", _recipe(run)])
+    if is_final and (rows := [*_scores(run, record)]):
+        table = ["| split | metric | value | 95% interval |", "| --- | --- | ---: | --- |", *rows]
+        yield "\n\n".join(["## Evaluation", "\n".join(table), _NOTE])
+
+
+def _recipe(run: Path) -> str:
+    """Format a run's recipe as TOML: what was given, with files by their names alone."""
+    path = run / "recipe.toml"
+    recipe, derived, tables = read_recipe(path), read_derived(path), {}
+    for name, content in read_toml(path).items():
+        if name in Recipe.model_fields and isinstance(content, dict):
+            defaults = type(getattr(recipe, name))().model_dump(mode="json")
+            tables[name] = {
+                key: _named(value)
+                for key, value in content.items()
+                if f"{name}.{key}" not in derived and (key == "kind" or defaults.get(key) != value)
+            }
+    given = {name: table for name, table in tables.items() if table}
+    return f"```toml\n{tomli_w.dumps(given).strip()}\n```"
+
+
+def _named(value: Any) -> Any:
+    """Return a value with the names of files in place of their paths."""
+    if isinstance(value, str) and Path(value).is_absolute():
+        return Path(value).name
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    return [_named(each) for each in value] if isinstance(value, list) else value
+
+
+def _scores(run: Path, record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a row of a table for each score that a run's files have."""
+    measures = type(read_recipe(run / "recipe.toml").objective).evaluated
+    test, tasks = run / "test.json", run / "scores.json"
+    of_test = read_json_object(test, CheckpointError) if test.is_file() else {}
+    of_splits = {"validation": record.get("valid") or {}, "test": of_test}
+    for split, scores in of_splits.items():
+        items = read_items(run) if split == "test" and scores else None
+        for name, value in scores.items():
+            if isinstance(value, int | float) and name not in _NO_SCORES:
+                around = _interval(items, measures.get(name), value)
+                yield f"| {split} | {name} | {value:{_FORMAT}} | {around} |"
+    of_tasks = read_json_object(tasks, CheckpointError)["tasks"] if tasks.is_file() else ()
+    for task in of_tasks:
+        score, error, freedom = task["score"], task["standard_error"], task["examples"] - 1
+        around = "" if error is None or freedom < 1 else _between(score, error, freedom)
+        yield f"| {task['split']} | {task['title']} | {score:{_FORMAT}} | {around} |"
+
+
+def _interval(items: Items | None, measure: EvaluatedMetric | None, value: float) -> str:
+    """Format the interval of a quotient of sums over a test's units; empty where it has none."""
+    table = None if items is None or measure is None else items.tables.get(measure.table)
+    if table is None or measure is None:
+        return ""
+    documents = None if table.documents is None else table.documents.astype(np.int64)
+    units, n_units = units_of(table.n_items, documents)
+    columns = [table.columns[name].astype(np.float64) for name in measure.columns]
+    top, bottom = (np.bincount(units, column) for column in columns)
+    quotient = top.sum() / bottom.sum()
+    if n_units < 2 or not math.isclose(quotient / measure.unit, value, rel_tol=1e-6):
+        return ""
+    squares = ((top - quotient * bottom) ** 2).sum() * n_units / (n_units - 1)
+    error = math.sqrt(squares) / bottom.sum() / measure.unit
+    return _between(value, error, n_units - 1)
+
+
+def _between(value: float, error: float, freedom: int) -> str:
+    from scipy.special import stdtrit
+
+    half = -float(stdtrit(freedom, _LEVEL / 2)) * error
+    return f"{value - half:{_FORMAT}} to {value + half:{_FORMAT}}"
