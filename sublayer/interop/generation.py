@@ -20,7 +20,8 @@ _DEFAULT = "default"
 _EOS = "eos_token_id"
 _IDS = ("bos_token_id", _EOS, "pad_token_id", "decoder_start_token_id")
 _FORCED = ("forced_bos_token_id", "forced_eos_token_id")
-_OF_FILE = ("_from_model_config", "_commit_hash", "transformers_version")
+_OF_FILE = ("_from_model_config", "_commit_hash", "transformers_version", "use_cache")
+_OUTPUTS = ("output_attentions", "output_hidden_states")
 _LENGTHS = ("max_length", "max_new_tokens")
 
 
@@ -45,7 +46,7 @@ def read_generation(
     end_id = None if tokenizer is None else tokenizer.end_id
     is_decoder = config.kind == "decoder"  # other kinds write up to their separator
     known = range(config.vocab_size if is_decoder else 0)
-    dropped = [*_IDS, *_FORCED, *_OF_FILE]
+    dropped = [*_IDS, *_FORCED, *_OF_FILE, *_OUTPUTS]
     if settings.get("max_length") == config.max_len:
         dropped.append("max_length")  # as an export writes it
     return Generation(
