@@ -315,10 +315,10 @@ def describe_vocabulary(tokenizer: Tokenizer | None, n_rows: int) -> dict[str, A
     padded = [*fields["tokens"], *[""] * n_more]
     fields["tokens"] = [name or f"[PAD{id_}]" for id_, name in enumerate(padded)]
     fields["token_type"] += ["UNUSED"] * n_more
-    ids = {"bos": tokenizer.end_id, "eos": tokenizer.end_id, "padding": tokenizer.pad_id}
+    ids = {"bos": tokenizer.first_id, "eos": tokenizer.end_id, "padding": tokenizer.pad_id}
     fields |= {f"{name}_token_id": id_ for name, id_ in ids.items() if id_ is not None}
-    # Nothing is put around a text.
-    fields |= {"add_bos_token": False, "add_eos_token": False}
+    # Nothing is put around a text but its start.
+    fields |= {"add_bos_token": tokenizer.start_id is not None, "add_eos_token": False}
     return {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
 
 

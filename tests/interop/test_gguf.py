@@ -192,6 +192,15 @@ def test_patterns_with_a_name_are_found_and_their_merges_make_the_ids(pre_tokeni
         assert again.encode(line).ids == ours.encode(line.encode()).tolist()
 
 
+def test_a_start_is_put_before_texts():
+    ours = trained(LEVEL)
+    ours = ours.replaced(reads_marks=None, roles={"start_id": "!"})
+    for tokenizer, starts in ((ours, True), (trained(LEVEL), False)):
+        fields = describe_vocabulary(tokenizer, 310)
+        assert fields["tokenizer.ggml.add_bos_token"] is starts
+        assert fields["tokenizer.ggml.bos_token_id"] == tokenizer.first_id
+
+
 def sentencepiece(**rules):
     usual = {"model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity"}
     rules = {**usual, "remove_extra_whitespaces": False, **rules}
