@@ -22,7 +22,6 @@ _IDS = ("bos_token_id", _EOS, "pad_token_id", "decoder_start_token_id")
 _FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 _OF_FILE = ("_from_model_config", "_commit_hash", "transformers_version", "use_cache")
 _OUTPUTS = ("output_attentions", "output_hidden_states")
-_LENGTHS = ("max_length", "max_new_tokens")
 
 
 def read_generation(
@@ -46,9 +45,7 @@ def read_generation(
     end_id = None if tokenizer is None else tokenizer.end_id
     is_decoder = config.kind == "decoder"  # other kinds write up to their separator
     known = range(config.vocab_size if is_decoder else 0)
-    dropped = [*_IDS, *_FORCED, *_OF_FILE, *_OUTPUTS]
-    if settings.get("max_length") == config.max_len:
-        dropped.append("max_length")  # as an export writes it
+    dropped = ("max_length", *_IDS, *_FORCED, *_OF_FILE, *_OUTPUTS)
     return Generation(
         tuple(id_ for id_ in dict.fromkeys(listed) if id_ in known and id_ != end_id),
         {
@@ -77,11 +74,9 @@ def generation_file(
     """Return ``generation_config.json`` of a model that writes tokens, by its name.
 
     It has the ids of ``config``, the fields of the model's ``config.json``, with further ends; what
-    an import kept; and the model's ``max_len``, where that has no length.
+    an import kept; and the model's ``max_len``.
     """
-    content = dict(generation.settings)
-    if not any(name in content for name in _LENGTHS):
-        content["max_length"] = max_len
+    content = {"max_length": max_len, **generation.settings}
     for name in (*_IDS, *_FORCED):
         if config.get(name) is not None:
             content[name] = config[name]
