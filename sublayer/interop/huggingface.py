@@ -217,10 +217,9 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
     families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
     if not families:
         types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
-        code = "; the folder's own code is never run" if "auto_map" in content.fields else ""
         raise CheckpointError(
             f"{content.file} has model_type = {format_value(model_type)}; "
-            f"only {', '.join(types)} can be imported{code}"
+            f"only {', '.join(types)} can be imported"
         )
     prefixes = {family.prefix for family in families.values()}
     held, unwrapped = unwrap(read_tensors(folder), prefixes)

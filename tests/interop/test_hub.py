@@ -162,11 +162,11 @@ def test_code_of_others_is_not_run_and_named(hub):
     folder = tiny("gpt2").save(Path("theirs"))
     change_json(folder / "config.json", auto_map={"AutoModel": "modeling_own.Own"})
     hub.add(served(folder))
-    with pytest.raises(CheckpointError, match="auto_map = .*the folder's own, which is never run"):
+    with pytest.raises(CheckpointError, match=r"the folder's own \(auto_map\), which is never run"):
         load(f"hub:{NAME}")
     change_json(folder / "config.json", model_type="own")
     hub.add(served(folder), "own")
-    with pytest.raises(CheckpointError, match="model_type = 'own'; .*own code is never run"):
+    with pytest.raises(CheckpointError, match=r"own \(auto_map\), which is never run"):
         load(f"hub:{NAME}@own")
 
 
