@@ -112,7 +112,7 @@ def test_every_file_is_formatted_and_short(tmp_path):
         config = config_of(row)
         code = own_code.Code(config.model_copy(update=own_code.required_fields(config)))
         text = own_code.write_code(code, {"eos_token_id": 2})
-        assert text.count("\n") <= (460 if code.is_pair else 400)
+        assert text.count("\n") <= (480 if code.is_pair else 400)
         (tmp_path / f"file_{number}.py").write_text(text)
     options = ["--isolated", "--line-length", "100", "--no-cache", str(tmp_path)]
     for command in (
