@@ -82,7 +82,7 @@ CLASSES = {
 FORMER = tuple(CLASSES)
 for _name, (_class, _fields) in _HF_DECODERS.items():
     CLASSES[_name] = (f"{_class}ForCausalLM", _fields)
-for _name in _HF_DECODERS.keys() - set(WITHOUT_LABELS):
+for _name in sorted(_HF_DECODERS.keys() - set(WITHOUT_LABELS)):
     _title = "Gemma3Text" if _name == "gemma3_text" else _HF_DECODERS[_name][0]
     _labelled = {**_HF_DECODERS[_name][1], **_HF_LABELS}
     CLASSES[f"{_name} for labels"] = (f"{_title}ForSequenceClassification", _labelled)
