@@ -76,6 +76,7 @@ NOTEBOOK = json.loads((PROJECT / "examples" / "first-hour.ipynb").read_text(enco
 CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 NOT_FIELDS = {"train.c", "train.csv", "train.data", "train.gold", "train.jsonl", "train.tsv"}
 NOT_FIELDS |= {"train.json", "model.embed", "model.embed_tokens", "model.fill", "model.safetensors"}
+NOT_FIELDS |= {"model.onnx"}
 NOT_FIELDS |= {f"{table}.py" for table in TABLES}
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
 TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]

@@ -505,9 +505,14 @@ class Onnx:
         self._file = OnnxFile(folder / (DECODER if is_fed else WHOLE))
 
     def generate(
-        self, prompt: Tensor, n_tokens: int, sampling: Sampling, seed: int
+        self,
+        prompt: Tensor,
+        n_tokens: int,
+        sampling: Sampling,
+        seed: int,
+        until: Sequence[int] | None = None,
     ) -> Iterator[Tensor]:
-        """Yield the tokens after prompts ``[B, P]``, drawn as from a model."""
+        """Yield the tokens after prompts ``[B, P]``, drawn as from a model, one at a time."""
         reader = OnnxReader(self._file, len(prompt), {})
         generator = torch.Generator().manual_seed(seed)
         for _ in range(n_tokens):

@@ -142,10 +142,12 @@ def _window(config: ResolvedModel) -> int:
     return 0 if isinstance(config.attention_window, str) else config.attention_window
 
 
-def _has_known_parts(config: ResolvedModel) -> bool:
-    of_blocks = entries(config)
-    activations = {entry.ffn.activation for entry in of_blocks if entry.ffn is not None}
-    return {entry.name for entry in of_blocks} <= {*_NAMES} and activations <= {*_ACTIVATIONS}
+def _has_known_entries(config: ResolvedModel) -> bool:
+    return {entry.name for entry in entries(config)} <= {*_NAMES}
+
+
+def _unknown_networks(config: ResolvedModel) -> list[str]:
+    return [name for name in networks(config) if FFNS[name].activation not in _ACTIVATIONS]
 
 
 def _can_cache(config: ResolvedModel) -> bool:
@@ -178,7 +180,8 @@ TABLE: Table = {
     "positions": (
         *("sinusoidal", "learned", "learned-per-layer", "rotary", "alibi", "relative", "none"),
     ),
-    "block": Rule(lambda config: _has_known_parts(config) and _can_cache(config)),
+    "block": Rule(lambda config: _has_known_entries(config) and _can_cache(config)),
+    "ffn": Rule(lambda c: not _unknown_networks(c), lambda c: ", ".join(_unknown_networks(c))),
     # The stacks of an encoder-decoder add their positions to one projected table.
     "embedding_projection": Rule(
         lambda c: c.embedding_projection == "tokens" or not (c.decoder_block and is_factorised(c))

@@ -207,7 +207,9 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     # Published rules are written for no other system: transformers' class would give other ids.
     export_huggingface(trained_model("the text of the text"), tmp_path / "exported")
     names = {path.name for path in (tmp_path / "exported").iterdir()}
-    assert names == {"certificate.json", "config.json", "model.safetensors"}
+    assert names == {
+        *("certificate.json", "config.json", "generation_config.json", "model.safetensors")
+    }
 
 
 def trained_model(text, **rules):
