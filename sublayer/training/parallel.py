@@ -208,7 +208,7 @@ class Replicas(Alone):
                 for each in own
             }
             self._replicas.append(copy.deepcopy(objective, dict[int, object](shared)))
-        self._threads = ThreadPoolExecutor(n_replicas, "replica")
+        self._threads = ThreadPoolExecutor(n_replicas - 1, "replica")
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
