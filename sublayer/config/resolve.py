@@ -348,7 +348,7 @@ def resolve_train(
     if threads % replicas or micro < replicas:
         raise ConfigError(
             f"train.replicas = {replicas} must divide train.threads = {threads}, and be at most "
-            f"train.micro_batch_sequences = {micro}"
+            f"train.micro_batch_sequences = {micro}: leave it out"
         )
     evaluate_steps = train.evaluate_steps or max(1, math.ceil(steps / n_evaluations))
     most_tokens = evaluate_tokens or _EVALUATE_TOKENS

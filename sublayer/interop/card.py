@@ -93,7 +93,7 @@ def _metadata(text_model: TextModel, library: str, license_name: str | None) -> 
 
 
 def _pipeline(text_model: TextModel) -> str | None:
-    """Return the hub's name of what a model does; None without one."""
+    """Return the hub's name of the task of a model; None without one."""
     config, task = text_model.model.config, text_model.task
     if config.span_head != "none" or config.label_outputs:
         kind = "classes" if config.span_head == "none" else "span"
