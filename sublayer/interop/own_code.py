@@ -342,7 +342,7 @@ class Code:
         return f"nn.Linear({d_in}, {d_out}{'' if has_bias(self.config, name) else ', bias=False'})"
 
     def stack(self, stack: StackShape) -> dict[str, Any]:
-        """Return the variables of a stack in the template: the lines of its block, and its model."""
+        """Return the template's variables of a stack: the lines of its block, and its model."""
         config, is_target = self.config, stack.is_fed
         prefix = stack.name.capitalize() if self.is_pair else ""
         n_slots = _n_slots(stack) if is_target or not self.is_pair else 1

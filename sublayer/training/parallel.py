@@ -208,6 +208,12 @@ class Replicas(Alone):
                 for each in own
             }
             self._replicas.append(copy.deepcopy(objective, dict[int, object](shared)))
+        # A parameter of the objective, and that of a replica on its storage.
+        self._pairs = [
+            pair
+            for replica in self._replicas
+            for pair in zip(objective.parameters(), replica.parameters(), strict=True)
+        ]
         self._threads = ThreadPoolExecutor(n_replicas - 1, "replica")
 
     def micro_batches(
@@ -223,8 +229,8 @@ class Replicas(Alone):
         for replica in self._replicas:
             replica.train()
             replica.begin(step, steps)
-            for own, shared in zip(self._objective.parameters(), replica.parameters(), strict=True):
-                shared.data = own.data
+        for own, shared in self._pairs:
+            shared.data = own.data
 
     def run(self, n_passes: int, run: RunPasses) -> list[Tensor]:
         """Run the passes in turn by replica, then sum gradients in the order of replicas."""
@@ -245,13 +251,12 @@ class Replicas(Alone):
             wait(started)
             torch.set_num_threads(n_threads)
         parts = [losses, *(each.result() for each in started)]
-        for replica in self._replicas:
-            for own, shared in zip(self._objective.parameters(), replica.parameters(), strict=True):
-                if own.grad is None:
-                    own.grad = shared.grad
-                elif shared.grad is not None:
-                    own.grad.add_(shared.grad)
-                shared.grad = None
+        for own, shared in self._pairs:
+            if own.grad is None:
+                own.grad = shared.grad
+            elif shared.grad is not None:
+                own.grad.add_(shared.grad)
+            shared.grad = None
         return [parts[number % n][number // n] for number in range(n_passes)]
 
 
