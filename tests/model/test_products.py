@@ -4,12 +4,26 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sublayer.model.kernels import products
 from sublayer.model.kernels.products import is_by_onednn, linear, linear_cross_entropy
 
 needs_onednn = pytest.mark.skipif(
-    not is_by_onednn(torch.zeros(256, 256), torch.zeros(256, 256)),
-    reason="this processor has no oneDNN beside MKL",
+    not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()),
+    reason="this PyTorch has no oneDNN beside MKL",
 )
+
+
+@pytest.fixture(autouse=True)
+def not_intel(monkeypatch):
+    products._prefers_onednn.cache_clear()
+    monkeypatch.setattr(products, "processor", lambda: "AMD EPYC")
+    yield
+    products._prefers_onednn.cache_clear()
+
+
+def test_products_are_mkls_on_a_processor_of_intels(monkeypatch):
+    monkeypatch.setattr(products, "processor", lambda: "Intel(R) Xeon(R) Processor")
+    assert not is_by_onednn(torch.zeros(256, 256), torch.zeros(256, 256))
 
 
 def drawn(*shape, dtype=torch.float32):

@@ -1,8 +1,8 @@
 """Products with weights: linear maps, and the cross-entropy over a vocabulary, in chunks.
 
-In float32 on a CPU, large products are oneDNN's where PyTorch would call MKL. oneDNN adds the bias
-in the same pass, and uses AVX-512 on every processor that has it, MKL on Intel's alone
-(benchmarks/kernel_choices.py). The cross-entropy never has all logits at once.
+In float32 on a CPU that is not Intel's, large products are oneDNN's where PyTorch would call MKL,
+which uses AVX-512 on Intel's processors alone and is faster there (benchmarks/kernel_choices.py).
+The cross-entropy never has all logits at once.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sublayer.model.kernels.elementwise import is_eager_cpu
 from sublayer.model.kernels.sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS, LEAST_PRODUCTS
+from sublayer.system.machine import processor
 
 
 def linear(
@@ -64,7 +65,7 @@ def is_by_onednn(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "d_out d_
         x.dtype == weight.dtype == torch.float32
         and is_eager_cpu(x)
         and x.numel() * weight.shape[0] >= LEAST_PRODUCTS
-        and _has_both()
+        and _prefers_onednn()
         and not torch.is_autocast_enabled("cpu")
     )
 
@@ -76,11 +77,12 @@ def has_bfloat16_units() -> bool:
 
 
 @cache
-def _has_both() -> bool:
-    """Check whether PyTorch has oneDNN, and MKL, which only x86 processors have."""
+def _prefers_onednn() -> bool:
+    """Check for oneDNN, and for MKL, which only x86 has, on a processor that is not Intel's."""
     backends: tuple[Any, ...] = (torch.backends.mkldnn, torch.backends.mkl)
     has_operation = hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return all(backend.is_available() for backend in backends) and has_operation
+    has_both = all(backend.is_available() for backend in backends) and has_operation
+    return has_both and "Intel" not in processor()
 
 
 class _Linear(torch.autograd.Function):
