@@ -286,6 +286,11 @@ def check_model_path(path: Path) -> None:
                 f"{run} has no checkpoint {path.name}: there are {there}; to keep one, name it in "
                 "train.keep_steps"
             )
+        if str(path).startswith("hub:"):
+            raise CheckpointError(
+                f"{path} is read by `sublayer import huggingface {path}`: name the folder that it "
+                "writes"
+            )
         fault = f"{path} is a file" if path.is_file() else describe_absence(path)
         raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file() or (path / RUN_RECIPE).is_file():

@@ -302,7 +302,9 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
             fast = transformers.PreTrainedTokenizerFast
             of_none = name in ("", "PreTrainedTokenizer")
             kind = fast if of_none else getattr(transformers, name, fast)
-            theirs = kind.from_pretrained(str(folder), local_files_only=True)
+            # A folder may name a class that would ask whether to run the folder's code.
+            safely = {"local_files_only": True, "trust_remote_code": False}
+            theirs = kind.from_pretrained(str(folder), **safely)
             expected = [theirs(text, add_special_tokens=False).input_ids for text in texts]
         except KeyboardInterrupt:
             raise

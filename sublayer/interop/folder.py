@@ -93,8 +93,10 @@ _FOREIGN_FOLDERS = (
 """Name patterns of files in other kinds of folder, and the kind; empty for a model's own folder."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
-_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model")
-"""Files that an import reads: configs, weights, tokenizers, and no pickles."""
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "*.jinja")
+"""Files that an import reads: configs, weights, tokenizers and chat templates, and no pickles."""
+_OTHER_WEIGHTS = ("*/*.safetensors", "consolidated*.safetensors")
+"""Weights beside those of an import: of other programs, and of parts of a pipeline."""
 _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 
 
@@ -225,24 +227,37 @@ def fetch_model(model: HubModel) -> Path:
 
     No code is fetched. Without a network, or with HF_HUB_OFFLINE=1, the cache alone is read.
     Progress goes to standard error. Raises CheckpointError where the hub has no such model or
-    cannot be reached.
+    revision, does not give it, or cannot be reached.
     """
     from huggingface_hub import errors, snapshot_download
 
-    name = model.name
+    name, revision = model.name, model.revision
+    read, unread = [*_HUB_FILES], [*_OTHER_WEIGHTS]
     try:
-        patterns = list(_HUB_FILES)
-        return Path(snapshot_download(name, revision=model.revision, allow_patterns=patterns))
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=read, ignore_patterns=unread
+        )
+        return Path(folder)
+    except errors.GatedRepoError:
+        raise CheckpointError(
+            f"the Hugging Face hub gives {name} only to those who accept its terms: do so on "
+            f"huggingface.co/{name}, then log in by `hf auth login`"
+        ) from None
     except errors.RepositoryNotFoundError:
         raise CheckpointError(
             f"the Hugging Face hub has no public model {name}: look for its name on "
             "huggingface.co/models; of a private one, log in by `hf auth login`"
         ) from None
-    except (OSError, ValueError, RuntimeError, errors.HfHubHTTPError) as error:
-        revision = f" --revision {model.revision}" if model.revision else ""
+    except errors.RevisionNotFoundError:
+        raise CheckpointError(
+            f"{name} has no revision {revision or 'main'} on the Hugging Face hub: give a branch, "
+            "a tag or the whole id of a commit"
+        ) from None
+    except Exception as error:  # of several libraries: HTTP, TLS, the hub's
+        chosen = f" --revision {revision}" if revision else ""
         raise CheckpointError(
             f"{model} cannot be fetched from the Hugging Face hub ({_reason(error)}): where there "
-            f"is a network, `hf download {name}{revision} --local-dir {name}` fetches it; then "
+            f"is a network, `hf download {name}{chosen} --local-dir {name}` fetches it; then "
             "import that folder"
         ) from error
 
@@ -250,8 +265,8 @@ def fetch_model(model: HubModel) -> Path:
 def upload_model(folder: Path, model: HubModel) -> HubModel:
     """Upload a folder to the hub as one commit, and return the model of it.
 
-    A model that the hub lacks is created, as visible as its owner's models are by default; its
-    other files stay. Raises ConfigError where the hub refuses it or cannot be reached.
+    A model that the hub lacks is created, as visible as its owner's models are by default, and so
+    is a branch; other files stay. Raises ConfigError where the hub refuses it or cannot be reached.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -260,6 +275,8 @@ def upload_model(folder: Path, model: HubModel) -> HubModel:
     try:
         api = HfApi()
         api.create_repo(model.name, exist_ok=True)
+        if model.revision and not model.revision.startswith("refs/"):
+            api.create_branch(model.name, branch=model.revision, exist_ok=True)
         commit = api.create_commit(
             model.name, added, commit_message="Export of sublayer", revision=model.revision
         )

@@ -11,6 +11,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
+from tokenizers import ByteLevelBPETokenizer
 
 from sublayer.api.run import export, import_model, load
 from sublayer.errors import CheckpointError, ConfigError
@@ -28,6 +29,8 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self):
         kind, *rest = self.path.partition("?")[0].removeprefix("/api/models/").split("/")
+        if self.path.startswith("/api/models/team/gated"):
+            return self.answer({"error": "gated"}, 403, {"X-Error-Code": "GatedRepo"})
         commit = self.server.branches.get(rest[-1] if rest else "", rest[-1] if rest else "")
         if self.path.startswith("/api/models/") and f"{kind}/{rest[0]}" != NAME:
             return self.answer(
@@ -57,6 +60,8 @@ class Hub(BaseHTTPRequestHandler):
             return self.answer({"error": "forbidden"}, 403)
         if self.path == "/api/repos/create":
             self.server.created.append(json.loads(body))
+            if "main" not in self.server.branches:
+                self.server.add({".gitattributes": b""})
             return self.answer({"url": f"{constants.ENDPOINT}/{NAME}"})
         if "/preupload/" in self.path:
             named = [file["path"] for file in json.loads(body)["files"]]
@@ -64,10 +69,15 @@ class Hub(BaseHTTPRequestHandler):
                 {"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in named
             ]
             return self.answer({"files": found})
+        branch = self.path.rsplit("/", 1)[1]
+        if "/branch/" in self.path:
+            self.server.branches.setdefault(branch, self.server.branches["main"])
+        if "/commit/" in self.path and branch not in self.server.branches:
+            return self.answer({"error": "none"}, 404, {"X-Error-Code": "RevisionNotFound"})
         if "/commit/" in self.path:
             values = [json.loads(line)["value"] for line in body.splitlines()][1:]
             files = {each["path"]: base64.b64decode(each["content"]) for each in values}
-            commit = self.server.add(files, self.path.rsplit("/", 1)[1])
+            commit = self.server.add(files, branch)
             url = f"{constants.ENDPOINT}/{NAME}/commit/{commit}"
             return self.answer({"commitUrl": url, "commitOid": commit})
         return self.answer({})
@@ -130,14 +140,14 @@ def test_an_export_to_the_hub_is_a_commit_that_loads_pinned_and_offline(hub, mon
     with torch.no_grad():
         model.embedding.weight.add_(1.0)
     save_model(Path("other"), model, {})
-    export("other", to=f"hub:{NAME}@main")
-    assert hub.branches["main"] != first
-    pinned, newest = load(f"hub:{NAME}@{first}"), load(f"hub:{NAME}", dtype=torch.float64)
-    assert pinned.path.name == first and newest.path.name == hub.branches["main"]
+    export("other", to=f"hub:{NAME}@trial")
+    assert hub.branches["main"] == first != hub.branches["trial"]
+    pinned, newest = load(f"hub:{NAME}@{first}"), load(f"hub:{NAME}@trial", dtype=torch.float64)
+    assert pinned.path.name == first and newest.path.name == hub.branches["trial"]
     torch.testing.assert_close(newest.embedding.weight, pinned.embedding.weight.double() + 1.0)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     hub.fetched.clear()
-    torch.testing.assert_close(load(f"hub:{NAME}").state_dict()["embedding.weight"],
+    torch.testing.assert_close(load(f"hub:{NAME}@trial").state_dict()["embedding.weight"],
                                newest.embedding.weight.float())  # fmt: skip
     with pytest.raises(CheckpointError, match=f"hub:{NAME}@v2 cannot be fetched .*--revision v2"):
         load(f"hub:{NAME}@v2")
@@ -147,15 +157,34 @@ def test_an_export_to_the_hub_is_a_commit_that_loads_pinned_and_offline(hub, mon
 
 
 def test_an_import_keeps_the_commit_and_fetches_no_code(hub):
-    files = served(tiny("gpt2").save(Path("theirs")))
-    commit = hub.add({**files, "modeling_own.py": b"raise", "pytorch_model.bin": b"a pickle"}, "v1")
+    files = served(tiny("gpt2").save(Path("theirs"))) | {"chat_template.jinja": b"{{ messages }}"}
+    unread = (
+        "modeling_own.py",
+        "pytorch_model.bin",
+        "consolidated.safetensors",
+        "unet/a.safetensors",
+    )
+    commit = hub.add({**files, **dict.fromkeys(unread, b"unread")}, "v1")
     for place, source in {"pinned": f"hub:{NAME}@v1", "second": f"hub:{NAME}@{commit}"}.items():
         found = import_model("huggingface", source, out=place)
         assert found["certificate"]["source"] == f"hub:{NAME}@{commit}"
         assert f"source: hub:{NAME}@{commit}" in str(found)
-    assert not {"modeling_own.py", "pytorch_model.bin"} & set(hub.fetched)
+    assert set(hub.fetched) == set(files)
     hub.add(files)
     assert import_model("huggingface", NAME)["model"] == "runs/tiny"
+
+
+def test_a_tokenizer_class_that_asks_to_run_code_is_not_run(hub, monkeypatch):
+    folder = tiny("gpt2", vocab_size=256).save(Path("theirs"))
+    library = ByteLevelBPETokenizer()
+    library.train_from_iterator([], vocab_size=256, show_progress=False)
+    library.save(str(folder / "tokenizer.json"))
+    (folder / "own.py").write_text("open('ran', 'w')")
+    named = {"tokenizer_class": "AutoTokenizer", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    found = import_model("huggingface", folder, out="imported")
+    assert not found["certificate"]["tokenizer_ids"]["checked"] and not Path("ran").exists()
 
 
 def test_code_of_others_is_not_run_and_named(hub):
@@ -174,6 +203,14 @@ def test_what_the_hub_lacks_or_forbids_and_names_of_another_form_are_refused(hub
     save_model(Path("run"), build(config_of("gpt2"), seed=0).eval(), {})
     with pytest.raises(CheckpointError, match="the Hugging Face hub has no public model team/none"):
         load("hub:team/none")
+    with pytest.raises(CheckpointError, match="only to those who accept its terms"):
+        load("hub:team/gated")
+    with pytest.raises(CheckpointError, match="hub:team/none is read by `sublayer import"):
+        export("hub:team/none", "out")
+    hub.add({"config.json": b"{}"})
+    with pytest.raises(CheckpointError, match=f"{NAME} has no revision v2 on .*the whole id"):
+        load(f"hub:{NAME}@v2")
+    commits = dict(hub.commits)
     for text in ("hub:", "hub:a/b/c", "hub:../a", "hub:a@"):
         assert HubModel.parse(text) is None
         with pytest.raises(ConfigError, match="is not accepted: give .* or hub:OWNER/NAME"):
@@ -187,4 +224,4 @@ def test_what_the_hub_lacks_or_forbids_and_names_of_another_form_are_refused(hub
     monkeypatch.setenv("HF_TOKEN", "reads-only")
     with pytest.raises(ConfigError, match=f"hub:{NAME} cannot be written .*log in by") as caught:
         export("run", to=f"hub:{NAME}")
-    assert "reads-only" not in str(caught.value) and not hub.commits
+    assert "reads-only" not in str(caught.value) and hub.commits == commits
