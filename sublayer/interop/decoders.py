@@ -1,8 +1,9 @@
-"""Decoders of transformers with rotary positions, Llama to NanoChat: a family, a table a class."""
+"""Decoders of transformers, GPT-1 to NanoChat: a family, a table a class."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +14,10 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import attention_forms, entries, has_bias, n_rotated, stacks
 from sublayer.config.table import LARGEST_FACTOR, LONGEST_WINDOW, MOST_LAYERS, WIDEST
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.family import TYPED_LABELS, Answering, Answers, Fields, Tensors
+from sublayer.interop.classifiers import fold_bias, padding_id, traversal_files, with_added_marks
+from sublayer.interop.family import TYPED_LABELS, Answering, Answers, Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
-    ALWAYS_IGNORED,
     ANY,
     NEVER,
     ClassConfig,
@@ -26,10 +26,10 @@ from sublayer.interop.foreign_config import (
     Link,
     Rule,
     Table,
-    Unsayable,
     ValueRule,
     flag,
     harmless,
+    listed,
     names,
     network,
     optional,
@@ -37,33 +37,33 @@ from sublayer.interop.foreign_config import (
     refused_fields,
     rule_of,
     same,
+    switch,
     switched_off,
+    table_of,
     token_id,
     whole,
 )
-from sublayer.interop.gpt import ALIASES, Gpt2
+from sublayer.interop.tokenizers import decoder_files, read_tokenizer
 from sublayer.interop.weight_map import Pair, pair_linear
-from sublayer.objective.supervised.heads import BIAS
+from sublayer.objective.supervised.heads import BIAS, WEIGHT
+from sublayer.tasks.task import Task
 
-ATTENTION = {
-    "0.norm": "input_layernorm",
-    "0.function.projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
-    "0.function.output": "self_attn.o_proj",
-}
+_PARTS = "0.norm 0.function.projection 0.function.output 1.norm 1.function.input 1.function.output"
+
+
+def _layer(*theirs: str) -> dict[str, str]:
+    return dict(zip(_PARTS.split(), theirs, strict=True))
+
+
+LLAMA = _layer(
+    *("input_layernorm", "self_attn.q_proj self_attn.k_proj self_attn.v_proj", "self_attn.o_proj"),
+    *("post_attention_layernorm", "mlp.gate_proj mlp.up_proj", "mlp.down_proj"),
+)
 GROUPED = {
-    **ATTENTION,
     "0.function.queries": "self_attn.q_proj",
     "0.function.projection": "self_attn.k_proj self_attn.v_proj",
 }
-HEAD_NORMS = {
-    "0.function.query_norm": "self_attn.q_norm",
-    "0.function.key_norm": "self_attn.k_norm",
-}
-NETWORK = {
-    "1.norm": "post_attention_layernorm",
-    "1.function.input": "mlp.gate_proj mlp.up_proj",
-    "1.function.output": "mlp.down_proj",
-}
+HEAD_NORMS = {f"0.function.{each}_norm": f"self_attn.{each[0]}_norm" for each in ("query", "key")}
 AROUND = {
     "0.output_norm": "post_attention_layernorm",
     "1.norm": "pre_feedforward_layernorm",
@@ -80,132 +80,154 @@ _GATED = {
     "sigmoid": ("glu", "tanh"),
     "linear": ("bilinear", "tanh"),
 }
-WIDEST_BASE = 1e12
+_BASE = positive(1e12)
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
+LAYER_TYPES = Field(None, optional(listed(harmless(LOCAL, GLOBAL).rule)))
 
 
-def _rope(*shares: str) -> ValueRule:
-    """Build the rule of a table of plain rotary positions, which may have ``shares``."""
-
-    def rule(value: Any) -> Any:
-        if value is None:
-            return None
-        if type(value) is not dict:
-            raise ValueError("is not a table")
-        read: Fields = {}
-        for name, each in sorted(value.items(), key=lambda item: "type" not in item[0]):
-            if name in ("rope_type", "type"):
-                if each != "default":
-                    raise Unsayable(f"only {name} = 'default'")
-                read[name] = each
-            elif name in ("rope_theta", *shares):
-                read[name] = positive(WIDEST_BASE if name == "rope_theta" else 1.0)(each)
-            elif name != "partial_rotary_factor" or each != 1.0:
-                raise Unsayable(f"{name:.40} changes the rotation")
-        return read
-
-    return rule
+def _rope(share: ValueRule) -> ValueRule:
+    """Build the rule of a table of plain rotary positions, of a share of features."""
+    rules = dict.fromkeys(("rope_type", "type"), harmless("default").rule)
+    return optional(table_of({**rules, "rope_theta": _BASE, "partial_rotary_factor": share}))
 
 
-def rope_by_type(value: Any) -> Any:
-    """Read a table of rotary positions for each type of layers."""
-    if value is None or (type(value) is dict and value.keys() <= {GLOBAL, LOCAL}):
-        return value and {kind: _rope()(each) for kind, each in value.items()}
-    raise Unsayable(f"only tables of {GLOBAL} and {LOCAL}")
+_PLAIN = _rope(harmless(1.0, 1).rule)
+rope_by_type = optional(table_of({GLOBAL: _PLAIN, LOCAL: _PLAIN}))
+"""The rule of a table of rotary positions for each type of layers."""
 
 
-def _each_of(*values: Any) -> ValueRule:
-    """Build the rule of a list of these values, or null."""
-
-    def rule(value: Any) -> Any:
-        if type(value) is not list:
-            raise ValueError("is not a list")
-        if any(type(each) is not type(values[0]) or each not in values for each in value):
-            raise Unsayable(f"only {' and '.join(map(repr, values))}")
-        return value
-
-    return optional(rule)
+def rope_table(base: float, **more: float) -> Fields:
+    """Return the table of rotary positions of a base, as transformers 5 reads it."""
+    return {"rope_type": "default", "rope_theta": base, **more}
 
 
-class _Cap(Link):
-    """A soft cap, which is null in the file for none."""
+def base_of(table: Fields | None, default: float) -> float:
+    """Return the base of a table of rotary positions, which may lack it."""
+    return float((table or {}).get("rope_theta", default))
 
-    def read(self, value: Any) -> dict[str, Any]:
-        return {self.ours: "none" if value is None else value}
+
+def pattern(marks: Sequence[bool], letters: str) -> str:
+    """Return the shortest pattern that repeats to a letter for each mark, the first where true."""
+    text = "".join(letters[not mark] for mark in marks)
+    patterns = (text[: end + 1] for end in range(len(text)))
+    return next(each for each in patterns if (each * len(text))[: len(text)] == text)
+
+
+def check_count(content: ClassConfig, name: str, marks: Sequence[bool]) -> None:
+    """Raise CheckpointError where a list has not an entry for each layer."""
+    n_layers = content.ours["n_layers"]
+    if len(marks) != n_layers:
+        raise content.error(f"{name} has {len(marks)} entries for {n_layers} layers")
+
+
+@dataclass(frozen=True)
+class _Scale(Link):
+    """A scale of ours, which is a power of the file's number."""
+
+    power: float = 1.0
+    is_whole: bool = False
+    """True where the file's number is whole."""
+
+    def read(self, value: Any) -> Fields:
+        scale = 1.0 / value if self.power < 0 else value**self.power
+        return {self.ours: "none" if scale == 1.0 else scale}
 
     def write(self, config: ResolvedModel) -> Any:
-        cap = super().write(config)
-        return None if cap == "none" else cap
+        number = self._number(config)
+        return round(number) if self.is_whole else number
+
+    def rows(self) -> Table:
+        def is_whole(config: ResolvedModel) -> bool:
+            number = self._number(config)
+            return math.isclose(round(number), number, rel_tol=1e-12)
+
+        return {self.ours: Rule(is_whole) if self.is_whole else ANY}
+
+    def _number(self, config: ResolvedModel) -> float:
+        scale = getattr(config, self.ours)
+        width = config.d_head if self.ours == "attention_scale" else config.d_model
+        number = {"none": 1.0, "sqrt": math.sqrt(width)}.get(scale, scale)
+        return float(number ** (1.0 / self.power))
+
+
+def _scale(default: float, ours: str, power: float = 1.0) -> Field:
+    return Field(default, _BASE, _Scale(ours, power=power))
 
 
 def _cap(default: float | None, ours: str) -> Field:
-    return Field(default, optional(positive(LARGEST_FACTOR)), _Cap(ours))
-
-
-def _number(default: float | None) -> Field:
-    return Field(default, positive(WIDEST_BASE))
+    return Field(default, optional(positive(LARGEST_FACTOR)), Link(ours, {None: "none"}))
 
 
 _UNREAD = Field(None, lambda value: value, is_computed=False)
 _OFF = Field(False, flag)
-_OTHERS = switched_off(
-    names(
-        """
-        alibi attention_bias attn_logit_softcapping clip_qkv final_logit_softcapping layer_types
-        mlp_bias n_routed_experts no_rope_layers num_experts num_local_experts qk_layernorm
-        sliding_window use_qk_norm use_sliding_window
-        """
-    )
-)
-"""Fields that change models, of those classes that have them."""
-
-
-_IGNORED = {"pretraining_tp", "cache_implementation"}
-_PADDING = optional(token_id)
-_OURS = ("vocab_size", "d_model", "d_ff", "n_layers", "n_heads", "max_len", "n_kv_heads")
-_THEIRS = """
-    vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
-    max_position_embeddings num_key_value_heads
+_NAMES = """
+    alibi attention_bias attn_logit_softcapping clip_qkv final_logit_softcapping layer_types
+    mlp_bias n_routed_experts no_rope_layers num_experts num_local_experts qk_layernorm
+    sliding_window use_qk_norm use_sliding_window
 """
+_OTHERS = switched_off(names(_NAMES))
+"""Fields that change models, of those classes that have them."""
+_SIZES = {
+    "vocab_size": "vocab_size", "hidden_size": "d_model", "intermediate_size": "d_ff",
+    "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+    "max_position_embeddings": "max_len", "num_key_value_heads": "n_kv_heads",
+}  # fmt: skip
+_ID = optional(token_id)
+# In older files -1 is no padding.
+_PADDING = Field(None, lambda value: None if value == -1 else _ID(value))
+_SHARED = {
+    **NEVER, **_OTHERS, "is_encoder_decoder": harmless(False),
+    "initializer_range": same(0.02, "init_std"),
+    "tie_word_embeddings": same(False, "tie_embeddings"),
+}  # fmt: skip
+_COMMON = {
+    **_SHARED, "pad_token_id": _PADDING, "attention_dropout": same(0.0, "dropout_attention"),
+    "hidden_act": network("silu", _GATED), "rms_norm_eps": same(1e-6, "norm_eps"),
+    # Read also by classes that do not declare it.
+    "head_dim": Field(None, rule_of("d_head"), Link("d_head")),
+    "rope_theta": Field(10_000.0, _BASE), "partial_rotary_factor": harmless(None, 1.0, 1),
+    "rope_parameters": Field(None, _PLAIN), "rope_scaling": Field(None, _PLAIN),
+}  # fmt: skip
 
 
-def _fields(
-    title: str, padding: int | None, /, *sizes: int | None, **more: Field | None
-) -> ClassFields:
-    """Build the fields of a class: its padding and sizes by default, and more; None is none."""
-    by_name = zip(_THEIRS.split(), _OURS, sizes, strict=False)
-    fields: dict[str, Field | None] = {
-        **NEVER,
-        **_OTHERS,
-        **{name: same(size, ours) for name, ours, size in by_name},
-        "attention_dropout": same(0.0, "dropout_attention"),
-        "hidden_act": network("silu", _GATED),
-        # Read also by classes that do not declare it.
-        "head_dim": Field(None, rule_of("d_head"), Link("d_head")),
-        "initializer_range": same(0.02, "init_std"),
-        "is_encoder_decoder": harmless(False),
-        # In older files -1 is no padding.
-        "pad_token_id": Field(padding, lambda value: None if value == -1 else _PADDING(value)),
-        "rms_norm_eps": same(1e-6, "norm_eps"),
-        "rope_parameters": Field(None, _rope()),
-        "rope_scaling": Field(None, _rope()),
-        "rope_theta": _number(None),
-        "partial_rotary_factor": harmless(None, 1.0, 1),
-        "tie_word_embeddings": same(False, "tie_embeddings"),
-    }
-    own = {name: row for name, row in (fields | more).items() if row is not None}
-    return ClassFields(title, own, ignored=ALWAYS_IGNORED | _IGNORED)
+def _changed(fields: Mapping[str, Field], changed: Mapping[str, Any]) -> dict[str, Field]:
+    rows = dict(fields)
+    for name, row in changed.items():
+        rows[name] = row if isinstance(row, Field) else replace(rows[name], default=row)
+    return {name: row for name, row in rows.items() if row.default is not ...}
 
 
-@dataclass(frozen=True)
-class _Gain(Pair):
-    """Gains, to which the class adds 1."""
+_GPT = {
+    **_SHARED, "vocab_size": same(50257, "vocab_size"), "n_positions": same(1024, "max_len"),
+    "n_embd": same(768, "d_model"), "n_layer": same(12, "n_layers"), "n_head": same(12, "n_heads"),
+    "layer_norm_epsilon": same(1e-5, "norm_eps"), "resid_pdrop": same(0.1, "dropout"),
+    "embd_pdrop": same(0.1, "dropout_embedding"), "attn_pdrop": same(0.1, "dropout_attention"),
+}  # fmt: skip
+_ALIASES = {"hidden_size": "n_embd", "max_position_embeddings": "n_positions"}
+_ALIASES |= {"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
 
-    def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
-        return super().read(parts, ours) + 1.0
 
-    def write(self, tensor: Tensor) -> dict[str, Tensor]:
-        return super().write(tensor - 1.0)
+def _gpt_fields(title: str, **changed: Any) -> ClassFields:
+    """Build the fields of a class with GPT-2's names."""
+    return ClassFields(f"{title}Config", _changed(_GPT, changed), _ALIASES)
+
+
+def _fields(title: str, *sizes: int | None, **changed: Any) -> ClassFields:
+    """Build a class's fields: defaults of its sizes, other defaults or fields; ... is no field."""
+    sized = zip(_SIZES.items(), sizes, strict=False)
+    fields = _COMMON | {name: same(size, ours) for (name, ours), size in sized}
+    return ClassFields(f"{title}Config", _changed(fields, changed))
+
+
+_LLAMA, _QWEN = (32000, 4096, 11008, 32, 32, 2048, None), (151936, 4096, 22016, 32, 32, 32768, 32)
+_BIASED = {"attention_bias": _OFF, "mlp_bias": _OFF}
+_WINDOW = Field(4096, optional(whole(LONGEST_WINDOW)), Link("attention_window", {None: "none"}))
+_LAYERED = {"layer_types": LAYER_TYPES, "sliding_window": _WINDOW}
+_OF_QWEN = {
+    **_LAYERED,
+    "use_sliding_window": _OFF,
+    "max_window_layers": Field(28, whole(WIDEST, least=0)),
+}
 
 
 @dataclass(frozen=True)
@@ -228,7 +250,6 @@ class _ByHead(Pair):
 
 Maps = frozenset[BiasedMap]
 _MAPS: tuple[BiasedMap, ...] = ("query", "key", "value", "output", "ffn")
-_INPUTS: Maps = frozenset(_MAPS[:3])
 _BIASES = {"attention_bias": frozenset(_MAPS[:4]), "mlp_bias": frozenset(_MAPS[4:])}
 """Maps with biases, by the field that asks for them."""
 
@@ -244,11 +265,8 @@ def _as_bias(biased: Maps) -> bool | dict[BiasedMap, bool]:
     return {name: True for name in _MAPS if name in biased}
 
 
-def pattern(marks: Sequence[bool], letters: str) -> str:
-    """Return the shortest pattern that repeats to a letter for each mark, the first where true."""
-    text = "".join(letters[not mark] for mark in marks)
-    patterns = (text[: end + 1] for end in range(len(text)))
-    return next(each for each in patterns if (each * len(text))[: len(text)] == text)
+def _has_window(fields: Fields) -> bool:
+    return fields["sliding_window"] is not None
 
 
 def _is_parallel(config: ResolvedModel) -> bool | None:
@@ -258,161 +276,166 @@ def _is_parallel(config: ResolvedModel) -> bool | None:
     return steps[-1][-1] if steps == usual else None
 
 
-def rope_table(base: float, **more: float) -> Fields:
-    """Return the table of rotary positions of a base, as transformers 5 reads it."""
-    return {"rope_type": "default", "rope_theta": base, **more}
-
-
-_WIDTHS = {"attention_scale": "d_head", "embedding_scale": "d_model", "output_scale": "d_model"}
 _DIVIDED = Rule(lambda config: config.d_model % config.n_heads == 0)
 """Heads that divide the width, as some classes want even where heads have a width of their own."""
 _LABELS: Mapping[Answers, Answering] = {
-    "labels": replace(Gpt2.answering["labels"], fields=TYPED_LABELS)
+    "labels": Answering(
+        "ForSequenceClassification",
+        heads=("score.weight",),
+        outputs={"logits": "label_logits"},
+        always={"pooler": "none"},
+        fields=TYPED_LABELS,
+    )
 }
 _NONE: Mapping[Answers, Answering] = {}
+_NO_WEIGHTS = (".attn.bias", ".attention.bias", ".masked_bias", "rotary_emb.inv_freq")
+"""Endings of masks and angles, as saved by older versions of transformers."""
 
 
-class Decoder(Gpt2):
-    """The base of these classes: RMS norms before sub-layers, a gated network, rotary positions."""
+class Decoder(Family):
+    """The base of these classes: RMS norms before sub-layers, a gated network, rotary positions.
+
+    A class for labels reads them at a row's last token before padding.
+    """
 
     predicts = "ForCausalLM"
-    always: Fields = {"kind": "decoder", "positions": "rotary", "share": "none"}
-    always |= {"norm": "rms", "norm_order": "pre", "norm_affine": True, "final_norm": "affine"}
-    always |= {"embedding_scale": "none"}
+    constants: Fields = {"use_cache": True}
+    always: Fields = {
+        "kind": "decoder", "positions": "rotary", "share": "none", "embedding_scale": "none",
+        "norm": "rms", "norm_order": "pre", "norm_affine": True, "final_norm": "affine",
+    }  # fmt: skip
     answering = _LABELS
     prefix, heads = "model.", ("lm_head.",)
-    parts = (("embedding", "embed_tokens"), ("final_norm", "norm"), ("head", "lm_head"))
-    ties: Mapping[str, str] = {"lm_head.weight": "embed_tokens.weight"}
-    unit, is_transposed = "layers.{layer}.", False
-    layer: Mapping[str, str] = ATTENTION | NETWORK
-    base = 10_000.0
-    """Default of the rotary base."""
-    is_parallel = False
-    """True where sub-layers are in parallel."""
-    parallel: Fields = {"block": "parallel"}
-    """Fields of sub-layers in parallel."""
+    table_and_norm = ("embed_tokens", "norm")
+    """Modules of the embedding and of the last norm."""
+    positions_table = ""
+    """Module of learned positions, if any."""
+    unit = "layers.{layer}."
+    layer: Mapping[str, str] = LLAMA
     always_biased: Maps = frozenset()
     """Maps that always have a bias."""
-    scales: Mapping[str, tuple[str, float]] = {}
-    """Our scale by the field of its number, and the power of this."""
+    is_local: Callable[[int, Fields], bool] = staticmethod(lambda n, fields: _has_window(fields))
+    """Whether a layer has the window, in a file without ``layer_types``."""
 
     def __init__(self, answers: Answers = "tokens") -> None:
-        fields = self.fields.fields.items()
-        own = {name for name, row in fields if row is not _OTHERS.get(name)}
+        self._own = {n for n, row in self.fields.fields.items() if row is not _OTHERS.get(n)}
+        self._biases = {name: maps for name, maps in _BIASES.items() if name in self._own}
+        is_local = Rule(lambda config: "G" not in config.window_pattern)
         rows: dict[str, Any] = {"rotary_base": ANY, "bias": Rule(self._has_its_biases)}
-        rows |= {ours: ANY for ours, _ in self.scales.values()}
-        if "sliding_window" in own:
-            is_local = Rule(lambda config: "G" not in config.window_pattern)
-            rows |= {"attention_window": ANY}
-            rows |= {"window_pattern": ANY if "layer_types" in own else is_local}
-        if self.is_parallel:
+        if "sliding_window" in self._own:
+            rows["window_pattern"] = ANY if "layer_types" in self._own else is_local
+        if "block" in self.always:
             rows["block"] = Rule(lambda config: _is_parallel(config) is True)
         self.exceptions = {**rows, **self.exceptions}
-        self._own = own
-        """Names of the class's own fields."""
-        self._biases = {name: maps for name, maps in _BIASES.items() if name in own}
+        table, norm = self.table_and_norm
+        self.parts = (("embedding", table), ("final_norm", norm), ("head", "lm_head"))
+        if self.positions_table:
+            self.parts += (("positions.tables.0", self.positions_table),)
+        self.ties = {"lm_head.weight": f"{table}.weight"}
         super().__init__(answers)
 
-    def _has_its_biases(self, config: ResolvedModel) -> bool:
-        """Return whether the class has a model's biases; those it always has may be missing."""
-        biased = _biased(config)
-        by_flags = self.always_biased.union(*(m for m in self._biases.values() if m <= biased))
-        return biased | self.always_biased == by_flags and len(biased & _INPUTS) in (0, 3)
-
     def is_ignored(self, name: str) -> bool:
-        """Return whether a tensor holds no weights: masks and angles of older versions."""
-        masks = ("attn.bias", "attn.masked_bias", "attention.bias", "attention.masked_bias")
-        return name.endswith(("rotary_emb.inv_freq", *masks))
+        """Return whether a tensor is a mask, angles or positions, as saved by older versions."""
+        return name.endswith(_NO_WEIGHTS) or name == "position_ids"
+
+    def _has_its_biases(self, config: ResolvedModel) -> bool:
+        return _biased(config) <= self.always_biased.union(*self._biases.values())
 
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
         """Convert a config.json; raise CheckpointError also for fields the class cannot have."""
         config = super().read_config(content, weights)
         if refused := refused_fields(config, self.table):
-            raise CheckpointError(f"{content.file}: {self.name}'s class has no {refused[0]}")
+            raise content.error(f"{self.name}'s class has no {refused[0]}")
+        scale = config.attention_scale
+        if not isinstance(scale, str) and math.isclose(scale**2, config.d_head, rel_tol=1e-12):
+            return config.model_copy(update={"attention_scale": "sqrt"})
         return config
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Convert biases, scales, the order of sub-layers, rotary positions and windows."""
-        fields, ours = content.fields, content.ours
-        biased = (maps for name, maps in self._biases.items() if fields[name])
-        read: Fields = {"bias": _as_bias(self.always_biased.union(*biased))}
-        for name, (scale, power) in self.scales.items():
-            number = 1.0 / fields[name] if power < 0 else fields[name] ** power
-            read[scale] = "none" if number == 1.0 else number
-            width = ours.get("d_head") or ours["d_model"] // ours["n_heads"]
-            is_root = math.isclose(number, math.sqrt(width), rel_tol=1e-12)
-            if scale == "attention_scale" and is_root:
-                read[scale] = "sqrt"
-        if fields.get("use_parallel_residual", self.is_parallel):
-            read |= self.parallel
+        """Convert biases, the order of sub-layers, rotary positions and windows."""
+        asked = (maps for name, maps in self._biases.items() if content.fields[name])
+        read: Fields = {"bias": _as_bias(self.always_biased.union(*asked))}
+        if content.fields.get("use_parallel_residual"):
+            read |= {"block": "parallel", "parallel_norm": "separate"}
         return {**read, **self._rotation(content), **self._windows(content)}
 
     def _rotation(self, content: ClassConfig) -> Fields:
         """Convert rotary positions, in the table of transformers 5 or the fields of 4."""
-        table = content.fields["rope_scaling"] or content.fields["rope_parameters"] or {}
-        return {"rotary_base": table.get("rope_theta", content.fields["rope_theta"] or self.base)}
-
-    def _is_local(self, index: int, fields: Fields) -> bool:
-        """Return whether a layer has a window, in a file without ``layer_types``."""
-        return fields["sliding_window"] is not None
+        fields = content.fields
+        table = fields["rope_scaling"] or fields["rope_parameters"]
+        return {"rotary_base": base_of(table, fields["rope_theta"])}
 
     def _windows(self, content: ClassConfig) -> Fields:
         """Convert the window, at most the longest input, and the types of layers."""
         fields, n_layers = dict(content.fields), content.ours["n_layers"]
         if fields["use_sliding_window"] is False:
             fields["sliding_window"] = None
+        window = fields["sliding_window"]
         are_local = [each == LOCAL for each in fields["layer_types"] or ()]
         if fields["layer_types"] is None:
-            are_local = [self._is_local(index, fields) for index in range(n_layers)]
+            are_local = [self.is_local(n, fields) for n in range(n_layers)]
         check_count(content, "layer_types", are_local)
         if not any(are_local):
-            return {}
-        if fields["sliding_window"] is None:
-            raise CheckpointError(
-                f"{content.file}: layers of {LOCAL} need a sliding_window, and "
-                "use_sliding_window where the class has it"
-            )
-        window = min(fields["sliding_window"], content.ours["max_len"])
+            return {"attention_window": "none"}
+        if window is None:
+            needed = "a sliding_window, and use_sliding_window where the class has it"
+            raise content.error(f"layers of {LOCAL} need {needed}")
+        window = min(window, content.ours["max_len"])
         return {"attention_window": window, "window_pattern": pattern(are_local, "LG")}
 
     def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields that the class requires, with the biases that it always has."""
-        bias = _as_bias(_biased(config) | self.always_biased)
-        return {**super().required_fields(config), "bias": bias, "positions": config.positions}
+        """Return the fields required by the class, with biases of maps that share a field."""
+        shared = (maps for maps in self._biases.values() if not maps.isdisjoint(_biased(config)))
+        bias = _as_bias(self.always_biased.union(*shared))
+        return {**super().required_fields(config), "bias": bias}
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, biases, scales, rotary positions and windows."""
-        fields: Fields = {"pad_token_id": None, **super().written(config, tokenizer)}
-        fields |= {name: maps <= _biased(config) for name, maps in self._biases.items()}
-        for name, (scale, power) in self.scales.items():
-            number = getattr(config, scale)
-            root = math.sqrt(getattr(config, _WIDTHS[scale]))
-            number = {"none": 1.0, "sqrt": root}.get(number, number) ** (1.0 / power)
-            is_whole = isinstance(self.fields.fields[name].default, int)
-            fields[name] = round(number) if is_whole else number
+        """Return the special ids, biases, rotary positions and windows, of the class's fields."""
+        base, local = config.rotary_base, config.rotary_local_base
+        local = base if isinstance(local, str) else local
+        n_turned = n_rotated(config, config.d_head)
+        share = n_turned / config.d_head
+        if int(config.d_head * share) < n_turned:  # a class rounds down
+            share = math.nextafter(share, 1.0)
+        rope = rope_table(base)
+        if "rotary_pct" in self._own:
+            rope["partial_rotary_factor"] = share
+        elif "rope_local_base_freq" in self._own:
+            rope = {GLOBAL: rope, LOCAL: rope_table(local)}
         forms = [form for (form, *_) in attention_forms(config, stacks(config)[0]) if form]
         are_local = [form.window is not None for form in forms]
         window = config.attention_window if any(are_local) else None
         if "layer_types" in self._own and "use_sliding_window" not in self._own:
             window = window or config.max_len  # the class needs a number
-        is_rotary = config.positions == "rotary"
-        of_layers = {
+        is_rotary, biased = config.positions == "rotary", _biased(config)
+        written: Fields = {
+            **{name: maps <= biased for name, maps in _BIASES.items()},
+            "rope_parameters": rope,
+            "rope_theta": base,
+            "rope_local_base_freq": local,
+            "rotary_emb_base": base,
+            "rotary_pct": share,
+            "rotary_dim": n_turned,
             "use_parallel_residual": _is_parallel(config),
             "use_sliding_window": any(are_local),
             "sliding_window": window,
             "layer_types": [LOCAL if each else GLOBAL for each in are_local],
             "no_rope_layers": [int(is_rotary and form.has_positions) for form in forms],
         }
-        fields |= {name: value for name, value in of_layers.items() if name in self._own}
-        return fields | self._written_rotation(config)
+        own = {name: value for name, value in written.items() if name in self._own}
+        return self.special_ids(tokenizer) | own
 
-    def _written_rotation(self, config: ResolvedModel) -> Fields:
-        """Return rotary positions, as both transformers 5 and 4 read them."""
-        return {"rope_parameters": rope_table(config.rotary_base), "rope_theta": config.rotary_base}
+    def special_ids(self, tokenizer: Tokenizer | None) -> Fields:
+        """Return the special ids: without a start, the end id also marks the beginning."""
+        roles = {"bos_token_id": "first_id", "eos_token_id": "end_id", "pad_token_id": "pad_id"}
+        ids = {name: getattr(tokenizer, role, None) for name, role in roles.items()}
+        return ids | ({"pad_token_id": padding_id(tokenizer)} if self.answers == "labels" else {})
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors; those of layers by ``layer``."""
-        yield from (self._paired(pair, config) for pair in super().pairs(config))
+        """Pair the tensors; the classifier of labels has no bias."""
+        yield from super().pairs(config)
+        if self.answers == "labels":
+            yield from (Pair(("score.weight",), WEIGHT), Pair((), BIAS))
 
     def pairs_of_blocks(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the tensors of layers, with queries of their own where there are fewer keys."""
@@ -423,56 +446,111 @@ class Decoder(Gpt2):
             for ours, theirs in layer.items():
                 entry, _, path = ours.partition(".")
                 modules = tuple(unit + module for module in theirs.split())
-                yield from pair_linear(modules, f"decoder.sublayers.{entry}.{index}.{path}")
+                name = f"decoder.sublayers.{entry}.{index}.{path}"
+                is_transposed = self.is_transposed and "function" in path
+                yield from pair_linear(modules, name, is_transposed=is_transposed)
 
-    def _paired(self, pair: Pair, config: ResolvedModel) -> Pair:
-        """Return a pair as the class stores its tensors."""
-        return pair
+    def describe_unanswered(self, task: Task) -> str | None:
+        """Describe a task's rows where the class reads only one; None where it can answer."""
+        if task.kind == "choice":
+            return None if "choices" in self.answering else "a row for each choice"
+        return "the summed states of both orders of its texts" if task.is_symmetric else None
 
     def settle(
         self, config: ResolvedModel, weights: Tensors, tokenizer: Tokenizer | None = None
     ) -> dict[str, Tensor]:
-        """Fold the label head's bias into its weights, as GPT-2 does, by the last norm's offsets.
+        """Fold the label head's bias, which the classifiers lack, into its weights."""
+        if self.answers != "labels":
+            return dict(weights)
+        last = f"decoder.sublayers.1.{config.n_layers - 1}.norm"
+        return fold_bias(weights, last if config.norm_order == "post" else "final_norm")
 
-        Raises ConfigError for a bias where that norm has no offsets.
-        """
-        if self.answers == "labels" and config.norm == "rms" and weights[BIAS].any():
-            raise ConfigError(
-                f"{self.title} has a classifier without bias after an RMS norm, which has no "
-                f"offsets that {BIAS} could be folded into: the model cannot be exported"
-            )
-        return super().settle(config, weights, tokenizer)
+    def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+        """Return the files of a tokenizer, of a classifier of traversals where it answers tasks."""
+        files = decoder_files if self.answers == "tokens" else traversal_files
+        return files(tokenizer, max_len=max_len)
 
-
-def check_count(content: ClassConfig, name: str, marks: Sequence[bool]) -> None:
-    """Raise CheckpointError where a list has not an entry for each layer."""
-    n_layers = content.ours["n_layers"]
-    if len(marks) != n_layers:
-        raise CheckpointError(
-            f"{content.file}: {name} has {len(marks)} entries for {n_layers} layers"
-        )
+    def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
+        """Read the tokenizer; for tasks, marks after its vocabulary become added ids."""
+        tokenizer = read_tokenizer(folder, vocab_size=vocab_size)
+        return tokenizer if self.answers == "tokens" else with_added_marks(tokenizer)
 
 
-_BIASED = {"attention_bias": _OFF, "mlp_bias": _OFF}
-_TIED = {"tie_word_embeddings": same(True, "tie_embeddings")}
-LAYER_TYPES = Field(None, _each_of(LOCAL, GLOBAL))
-_LAYERED = {
-    "layer_types": LAYER_TYPES,
-    "sliding_window": Field(4096, optional(whole(LONGEST_WINDOW))),
-}
-_OF_QWEN = {
-    **_LAYERED,
-    "use_sliding_window": _OFF,
-    "max_window_layers": Field(28, lambda value: 0 if value == 0 else whole(WIDEST)(value)),
-}
-_LLAMA, _QWEN = (32000, 4096, 11008, 32, 32, 2048, None), (151936, 4096, 22016, 32, 32, 32768, 32)
+class Gpt2(Decoder):
+    """GPT-2's classes: learned positions, layer norms, and biases everywhere."""
+
+    model_type, name, title, predicts = "gpt2", "GPT2", "GPT-2", "LMHeadModel"
+    fields = _gpt_fields(
+        "GPT2",
+        tie_word_embeddings=True,
+        n_inner=same(None, "d_ff"),
+        activation_function=network("gelu_new", ACTIVATIONS),
+        scale_attn_weights=switch(True, "attention_scale", "sqrt", "none"),
+        scale_attn_by_inverse_layer_idx=harmless(False),
+        reorder_and_upcast_attn=harmless(False),
+    )
+    always: Fields = {**Decoder.always, "norm": "layer", "norm_bias": True, "positions": "learned"}
+    answering: Mapping[Answers, Answering] = {
+        "labels": replace(_LABELS["labels"], fields={**TYPED_LABELS, "pad_token_id": _PADDING})
+    }
+    prefix, unit, is_transposed = "transformer.", "h.{layer}.", True
+    table_and_norm, positions_table = ("wte", "ln_f"), "wpe"
+    layer = _layer("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+    always_biased: Maps = frozenset(_MAPS)
+
+    def _rotation(self, content: ClassConfig) -> Fields:
+        return {}
+
+    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
+        """Return the special ids."""
+        return self.special_ids(tokenizer)
+
+
+class Gpt1(Gpt2):
+    """GPT-1's classes, with norms after sub-layers: for tokens, for labels, or with choices."""
+
+    model_type, name, title = "openai-gpt", "OpenAIGPT", "GPT-1"
+    # Every name of a GELU means the tanh form here.
+    _networks = {name: ACTIVATIONS[name] for name in ("relu", "silu", "swish")}
+    _networks["gelu"] = ACTIVATIONS["gelu_new"]
+    _sizes = {"vocab_size": 40478, "n_positions": 512}
+    _afn = network("gelu", _networks)
+    fields = _gpt_fields("OpenAIGPT", **_sizes, tie_word_embeddings=True, afn=_afn)
+    constants: Fields = {}
+    # Positions as output classes are omitted, and the certificate says so.
+    always: Fields = {**Gpt2.always, "norm_order": "post", "final_norm": "none"}
+    always |= {"softmax": "tokens", "init": "normal"}
+    answering: Mapping[Answers, Answering] = {
+        **Gpt2.answering,
+        # The class always has the head that predicts tokens too.
+        "choices": Answering(
+            "DoubleHeadsModel",
+            heads=("multiple_choice_head.", "lm_head."),
+            outputs={"logits": "logits", "mc_logits": "choice_logits"},
+            always={"pooler": "none", "label_outputs": 1},
+            left_out={},
+            # Any other summary would read other states, or apply more than a linear map.
+            fields={
+                "summary_type": harmless("cls_index"),
+                "summary_use_proj": harmless(True),
+                "summary_proj_to_labels": harmless(True),
+                "summary_activation": harmless(None, ""),
+            },
+            parts={"label_head": "multiple_choice_head.summary"},
+        ),
+    }
+    table_and_norm, positions_table = ("tokens_embed", "ln_f"), "positions_embed"
+
+    def copies(self, config: ResolvedModel) -> Mapping[str, str]:
+        """Return the tied output matrix of a two-headed class, which some versions expect."""
+        return self.ties if self.answers == "choices" and config.tie_embeddings else {}
 
 
 class Llama(Decoder):
     """Llama's classes."""
 
     model_type, name, title = "llama", "Llama", "Llama"
-    fields = _fields("LlamaConfig", None, *_LLAMA, **_BIASED, head_dim=same(None, "d_head"))
+    fields = _fields("Llama", *_LLAMA, **_BIASED, head_dim=same(None, "d_head"))
     exceptions: Table = {"n_heads": _DIVIDED}
 
 
@@ -480,33 +558,34 @@ class Mistral(Decoder):
     """Mistral's classes: no biases, and the same window in all layers, or none."""
 
     model_type, name, title = "mistral", "Mistral", "Mistral"
-    fields = _fields(
-        *("MistralConfig", None, 32000, 4096, 14336, 32, 32, 131072, 8),
-        sliding_window=_LAYERED["sliding_window"],
-        head_dim=same(None, "d_head"),
-    )
+    _sizes = (32000, 4096, 14336, 32, 32, 131072, 8)
+    fields = _fields("Mistral", *_sizes, sliding_window=_WINDOW, head_dim=same(None, "d_head"))
 
 
 class Qwen2(Decoder):
     """Qwen2's classes: biases of queries, keys and values; windows from some layer on."""
 
     model_type, name, title = "qwen2", "Qwen2", "Qwen2"
-    fields = _fields("Qwen2Config", None, *_QWEN, **_OF_QWEN)
-    always_biased = _INPUTS
-
-    def _is_local(self, index: int, fields: Fields) -> bool:
-        return super()._is_local(index, fields) and index >= int(fields["max_window_layers"])
+    fields = _fields("Qwen2", *_QWEN, **_OF_QWEN)
+    always_biased: Maps = frozenset(_MAPS[:3])
+    is_local = staticmethod(lambda n, f: _has_window(f) and n >= f["max_window_layers"])
 
 
 class Qwen3(Qwen2):
     """Qwen3's classes: norms of each head's queries and keys in place of Qwen2's biases."""
 
     model_type, name, title = "qwen3", "Qwen3", "Qwen3"
-    _more = {"attention_bias": _OFF, "head_dim": same(128, "d_head")}
-    fields = _fields("Qwen3Config", None, *_QWEN, **_OF_QWEN, **_more)
+    fields = _fields("Qwen3", *_QWEN, **_OF_QWEN, attention_bias=_OFF, head_dim=same(128, "d_head"))
     always: Fields = {**Qwen2.always, "qk_norm": "rms", "qk_norm_gain": True}
     layer = {**Qwen2.layer, **HEAD_NORMS}
-    always_biased: Maps = frozenset()
+    always_biased = frozenset()
+
+
+def _has_positions(fields: Mapping[str, Any]) -> list[bool]:
+    """Return whether each layer has positions: by default all but every fourth."""
+    marks, layers = fields["no_rope_layers"], range(fields["num_hidden_layers"])
+    every = fields["no_rope_layer_interval"]
+    return [bool((n + 1) % every) for n in layers] if marks is None else [*map(bool, marks)]
 
 
 class SmolLM3(Decoder):
@@ -514,27 +593,21 @@ class SmolLM3(Decoder):
 
     model_type, name, title = "smollm3", "SmolLM3", "SmolLM3"
     fields = _fields(
-        *("SmolLM3Config", 128004, 128256, 2048, 11008, 36, 16, 32768, 4),
-        **{**_TIED, **_BIASED, **_LAYERED},
-        use_sliding_window=_OFF,
-        no_rope_layers=Field(None, _each_of(0, 1)),
-        no_rope_layer_interval=Field(4, whole(MOST_LAYERS)),
-    ).extended({"sliding_window": replace(_LAYERED["sliding_window"], default=None)})
+        "SmolLM3", 128256, 2048, 11008, 36, 16, 32768, 4, **_BIASED,
+        pad_token_id=128004, tie_word_embeddings=True, rope_theta=2_000_000.0,
+        layer_types=LAYER_TYPES, sliding_window=replace(_WINDOW, default=None),
+        use_sliding_window=_OFF, no_rope_layer_interval=Field(4, whole(MOST_LAYERS)),
+        no_rope_layers=Field(None, optional(listed(harmless(0, 1).rule))),
+    )  # fmt: skip
     exceptions: Table = {"positions": ("rotary", "none"), "position_pattern": ANY}
-    base = 2_000_000.0
+    is_local = staticmethod(lambda n, f: _has_window(f) and not _has_positions(f)[n])
 
-    def _is_local(self, index: int, fields: Fields) -> bool:
-        return super()._is_local(index, fields) and not self._marks(fields)[index]
-
-    def _marks(self, fields: Mapping[str, Any]) -> list[bool]:
-        """Return whether each layer has positions."""
-        marks, n_layers = fields["no_rope_layers"], fields["num_hidden_layers"]
-        if marks is None:
-            marks = [(index + 1) % fields["no_rope_layer_interval"] for index in range(n_layers)]
-        return [bool(mark) for mark in marks]
+    def required_fields(self, config: ResolvedModel) -> Fields:
+        """Return the fields that the class requires, with positions or without."""
+        return {**super().required_fields(config), "positions": config.positions}
 
     def _rotation(self, content: ClassConfig) -> Fields:
-        marks = self._marks(content.fields)
+        marks = _has_positions(content.fields)
         check_count(content, "no_rope_layers", marks)
         if not any(marks):
             return {"positions": "none"}
@@ -545,8 +618,9 @@ class Olmo2(Decoder):
     """Olmo2's classes: norms of outputs alone, and of all queries and keys together."""
 
     model_type, name, title = "olmo2", "Olmo2", "Olmo2"
-    _more = {"rms_norm_eps": same(1e-5, "norm_eps"), "attention_bias": _OFF}
-    fields = _fields("Olmo2Config", 1, 50304, *_LLAMA[1:], **_more)
+    fields = _fields(
+        "Olmo2", 50304, *_LLAMA[1:], pad_token_id=1, rms_norm_eps=1e-5, attention_bias=_OFF
+    )
     always: Fields = {**Qwen3.always, "norm_order": "after", "qk_norm_over": "all"}
     layer = {**Decoder.layer, **AROUND, **HEAD_NORMS}
 
@@ -555,36 +629,26 @@ class Gemma2(Decoder):
     """Gemma2's classes: norms around sub-layers, soft caps, windows in every other layer."""
 
     model_type, name, title = "gemma2", "Gemma2", "Gemma2"
-    fields = _fields(
-        *("Gemma2Config", 0, 256000, 2304, 9216, 26, 8, 8192, 4),
-        **{**_TIED, **_LAYERED},
-        head_dim=same(256, "d_head"),
-        hidden_act=_UNREAD,
-        hidden_activation=network("gelu_pytorch_tanh", _GATED),
-        attention_bias=_OFF,
-        query_pre_attn_scalar=Field(256, whole(WIDEST * WIDEST)),
-        final_logit_softcapping=_cap(30.0, "logit_cap"),
-        attn_logit_softcapping=_cap(50.0, "score_cap"),
-        use_bidirectional_attention=harmless(None, False),
-    )
+    _scalar = _Scale("attention_scale", power=0.5, is_whole=True)
+    _more = {
+        **_LAYERED, "pad_token_id": 0, "tie_word_embeddings": True, "attention_bias": _OFF,
+        "head_dim": same(256, "d_head"), "hidden_act": _UNREAD,
+        "hidden_activation": network("gelu_pytorch_tanh", _GATED),
+        "query_pre_attn_scalar": Field(256, whole(WIDEST * WIDEST), _scalar),
+        "final_logit_softcapping": _cap(30.0, "logit_cap"),
+        "attn_logit_softcapping": _cap(50.0, "score_cap"),
+        "use_bidirectional_attention": harmless(None, False),
+    }  # fmt: skip
+    fields = _fields("Gemma2", 256000, 2304, 9216, 26, 8, 8192, 4, **_more)
     always: Fields = {**Decoder.always, "norm_order": "around", "embedding_scale": "sqrt"}
-    exceptions: Table = {
-        "n_heads": _DIVIDED,
-        "attention_scale": Rule(
-            lambda config: (
-                isinstance(scale := config.attention_scale, str)
-                or math.isclose(round(scale * scale), scale * scale, rel_tol=1e-12)
-            )
-        ),
-    }
+    exceptions: Table = {"n_heads": _DIVIDED}
     layer = {**Decoder.layer, **AROUND}
-    scales = {"query_pre_attn_scalar": ("attention_scale", 0.5)}
+    is_local = staticmethod(lambda n, fields: n % 2 == 0)
 
-    def _is_local(self, index: int, fields: Fields) -> bool:
-        return index % 2 == 0
-
-    def _paired(self, pair: Pair, config: ResolvedModel) -> Pair:
-        return _Gain(pair.theirs, pair.ours) if pair.ours.endswith("norm.weight") else pair
+    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
+        """Pair the tensors; the class adds 1 to its gains."""
+        for pair in super().pairs(config):
+            yield replace(pair, added=1.0) if pair.ours.endswith("norm.weight") else pair
 
 
 class Gemma3(Gemma2):
@@ -592,66 +656,48 @@ class Gemma3(Gemma2):
 
     model_type, name, title = "gemma3_text", "Gemma3", "Gemma3"
     _more = {
-        "vocab_size": same(262208, "vocab_size"),
-        "max_position_embeddings": same(131072, "max_len"),
+        **Gemma2._more, "use_bidirectional_attention": harmless(False, None),
         "final_logit_softcapping": _cap(None, "logit_cap"),
-        "attn_logit_softcapping": harmless(None),
-        "use_bidirectional_attention": harmless(False, None),
+        "attn_logit_softcapping": harmless(None), "_sliding_window_pattern": _UNREAD,
         "sliding_window_pattern": Field(6, whole(MOST_LAYERS)),
-        "rope_parameters": Field(None, rope_by_type),
-        "rope_scaling": harmless(None),
-        "rope_local_base_freq": _number(None),
-        "_sliding_window_pattern": _UNREAD,
-    }
-    fields = replace(Gemma2.fields.extended(_more), title="Gemma3TextConfig")
+        "rope_parameters": Field(None, rope_by_type), "rope_scaling": harmless(None),
+        "rope_theta": 1_000_000.0, "rope_local_base_freq": Field(10_000.0, _BASE),
+    }  # fmt: skip
+    fields = _fields("Gemma3Text", 262208, 2304, 9216, 26, 8, 131072, 4, **_more)
     always: Fields = {**Gemma2.always, "qk_norm": "rms", "qk_norm_gain": True}
     exceptions: Table = {**Gemma2.exceptions, "rotary_local_base": ANY}
     answering: Mapping[Answers, Answering] = {
         "labels": replace(_LABELS["labels"], ending="TextForSequenceClassification")
     }
     layer = {**Gemma2.layer, **HEAD_NORMS}
-
-    def _is_local(self, index: int, fields: Fields) -> bool:
-        return (index + 1) % int(fields["sliding_window_pattern"]) != 0
+    is_local = staticmethod(lambda n, fields: (n + 1) % fields["sliding_window_pattern"] > 0)
 
     def _rotation(self, content: ClassConfig) -> Fields:
         fields, tables = content.fields, content.fields["rope_parameters"] or {}
-        base, local = (
-            (tables.get(kind) or {}).get("rope_theta", fields[name] or default)
-            for kind, name, default in (
-                (GLOBAL, "rope_theta", 1_000_000.0),
-                (LOCAL, "rope_local_base_freq", 10_000.0),
-            )
-        )
+        base = base_of(tables.get(GLOBAL), fields["rope_theta"])
+        local = base_of(tables.get(LOCAL), fields["rope_local_base_freq"])
         windows = self._windows(content).get("window_pattern", "G")
-        if windows == "L":
+        if "G" not in windows:
             return {"rotary_base": local}
         has_both = "L" in windows and base != local
         return {"rotary_base": base, "rotary_local_base": local if has_both else "same"}
-
-    def _written_rotation(self, config: ResolvedModel) -> Fields:
-        base, local = config.rotary_base, config.rotary_local_base
-        local = base if isinstance(local, str) else local
-        tables = {GLOBAL: rope_table(base), LOCAL: rope_table(local)}
-        return {"rope_parameters": tables, "rope_theta": base, "rope_local_base_freq": local}
 
 
 class Granite(Decoder):
     """Granite's class: factors of embeddings, residual steps, scores and logits."""
 
     model_type, name, title = "granite", "Granite", "Granite"
-    _numbers = dict.fromkeys(
-        ("embedding_multiplier", "logits_scaling", "attention_multiplier"), _number(1.0)
+    fields = _fields(
+        "Granite",
+        *_LLAMA,
+        **_BIASED,
+        embedding_multiplier=_scale(1.0, "embedding_scale"),
+        logits_scaling=_scale(1.0, "output_scale"),
+        attention_multiplier=_scale(1.0, "attention_scale", -1.0),
+        residual_multiplier=same(1.0, "residual_scale"),
     )
-    _more = {"residual_multiplier": same(1.0, "residual_scale")}
-    fields = _fields("GraniteConfig", None, *_LLAMA, **_BIASED, **_numbers, **_more)
     always = {name: value for name, value in Decoder.always.items() if name != "embedding_scale"}
     answering = _NONE
-    scales = {
-        "embedding_multiplier": ("embedding_scale", 1.0),
-        "logits_scaling": ("output_scale", 1.0),
-        "attention_multiplier": ("attention_scale", -1.0),
-    }
 
 
 class NanoChat(Decoder):
@@ -659,18 +705,16 @@ class NanoChat(Decoder):
 
     model_type, name, title = "nanochat", "NanoChat", "NanoChat"
     fields = _fields(
-        *("NanoChatConfig", 1, 50304, 768, 8192, 12, 6, 2048, None),
-        hidden_act=network("relu2", _UNGATED),
-        attention_bias=_OFF,
-        final_logit_softcapping=_cap(15.0, "logit_cap"),
-    )
+        "NanoChat", 50304, 768, 8192, 12, 6, 2048, None, pad_token_id=1, attention_bias=_OFF,
+        hidden_act=network("relu2", _UNGATED), final_logit_softcapping=_cap(15.0, "logit_cap"),
+    )  # fmt: skip
     always: Fields = {**Decoder.always, "norm_affine": False, "final_norm": "plain"}
     always |= {"embedding_norm": "plain", "qk_norm": "rms", "qk_norm_gain": False}
     always |= {"rotary_layout": "halves-clockwise"}
     # A norm without gains commutes with a rotation.
     exceptions: Table = {"qk_norm_place": ("before", "after")}
     answering = _NONE
-    layer = {**ATTENTION, "1.function.input": "mlp.fc1", "1.function.output": "mlp.fc2"}
+    layer = {**LLAMA, "1.function.input": "mlp.fc1", "1.function.output": "mlp.fc2"}
 
 
 class Cohere(Decoder):
@@ -678,20 +722,14 @@ class Cohere(Decoder):
 
     model_type, name, title = "cohere", "Cohere", "Cohere"
     fields = _fields(
-        *("CohereConfig", 0, 256000, 8192, 22528, 40, 64, 8192, None),
-        **_TIED,
-        rms_norm_eps=None,
-        layer_norm_eps=same(1e-5, "norm_eps"),
-        attention_bias=_OFF,
-        logit_scale=_number(0.0625),
-        use_qk_norm=harmless(False, None),
-    )
+        "Cohere", 256000, 8192, 22528, 40, 64, 8192, None, pad_token_id=0, attention_bias=_OFF,
+        tie_word_embeddings=True, rope_theta=500_000.0, use_qk_norm=harmless(False, None),
+        rms_norm_eps=..., layer_norm_eps=same(1e-5, "norm_eps"),
+        logit_scale=_scale(0.0625, "output_scale", -1.0),
+    )  # fmt: skip
     always: Fields = {**Decoder.always, "norm": "layer", "norm_bias": False}
-    always |= {"rotary_layout": "interleaved"}
+    always |= {"rotary_layout": "interleaved", "block": "parallel"}
     answering = _NONE
-    scales = {"logit_scale": ("output_scale", -1.0)}
-    base = 500_000.0
-    is_parallel = True
 
 
 class GptNeoX(Decoder):
@@ -699,110 +737,69 @@ class GptNeoX(Decoder):
 
     model_type, name, title = "gpt_neox", "GPTNeoX", "GPT-NeoX"
     fields = _fields(
-        *("GPTNeoXConfig", None, 50432, 6144, 24576, 44, 64, 2048),
-        # The class reads other names.
-        **dict.fromkeys(("rope_theta", "partial_rotary_factor"), _UNREAD),
-        **dict.fromkeys(
-            ("rope_parameters", "rope_scaling"), Field(None, _rope("partial_rotary_factor"))
-        ),
-        rotary_emb_base=_number(None),
-        rotary_pct=Field(None, positive(1.0)),
-        rms_norm_eps=None,
-        layer_norm_eps=same(1e-5, "norm_eps"),
-        hidden_act=network("gelu", _UNGATED),
-        hidden_dropout=same(0.0, "dropout"),
-        head_dim=harmless(None),
-        attention_bias=Field(True, flag),
-        use_parallel_residual=Field(True, flag),
-    )
+        "GPTNeoX", 50432, 6144, 24576, 44, 64, 2048, attention_bias=Field(True, flag),
+        use_parallel_residual=Field(True, flag), head_dim=harmless(None),
+        hidden_act=network("gelu", _UNGATED), hidden_dropout=same(0.0, "dropout"),
+        rms_norm_eps=..., layer_norm_eps=same(1e-5, "norm_eps"),
+        rotary_emb_base=Field(10_000.0, _BASE), rotary_pct=Field(0.25, positive(1.0)),
+        # The class does not read these, which are in its table by other names.
+        rope_theta=_UNREAD, partial_rotary_factor=_UNREAD,
+        **dict.fromkeys(("rope_parameters", "rope_scaling"), Field(None, _rope(positive(1.0)))),
+    )  # fmt: skip
     always: Fields = {**Decoder.always, "norm": "layer", "norm_bias": True}
     exceptions: Table = {
         "rotary_fraction": ANY,
         "block": Rule(lambda config: _is_parallel(config) is not None),
-        "parallel_norm": Rule(
-            lambda config: not _is_parallel(config) or config.parallel_norm == "separate"
-        ),
+        "parallel_norm": Rule(lambda c: not _is_parallel(c) or c.parallel_norm == "separate"),
     }
-    parallel: Fields = {"block": "parallel", "parallel_norm": "separate"}
-    prefix = "gpt_neox."
-    parts = (("embedding", "embed_in"), ("final_norm", "final_layer_norm"), ("head", "lm_head"))
-    ties: Mapping[str, str] = {"lm_head.weight": "embed_in.weight"}
-    layer: Mapping[str, str] = {
-        "0.norm": "input_layernorm",
-        "0.function.projection": "attention.query_key_value",
-        "0.function.output": "attention.dense",
-        "1.norm": "post_attention_layernorm",
-        "1.function.input": "mlp.dense_h_to_4h",
-        "1.function.output": "mlp.dense_4h_to_h",
-    }
+    prefix, table_and_norm = "gpt_neox.", ("embed_in", "final_layer_norm")
+    layer = _layer(
+        *("input_layernorm", "attention.query_key_value", "attention.dense"),
+        *("post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    )
     always_biased: Maps = _BIASES["mlp_bias"]
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Settle ties, with the output matrix by the name of older versions too."""
-        old, name = "embed_out.weight", "lm_head.weight"
-        named = {name if each == old else each: tensor for each, tensor in tensors.items()}
+        renamed = {"embed_out.weight": "lm_head.weight"}
+        named = {renamed.get(name, name): tensor for name, tensor in tensors.items()}
         return super().prepare(content, named)
 
     def _rotation(self, content: ClassConfig) -> Fields:
         fields, width = content.fields, content.ours["d_model"] // content.ours["n_heads"]
         table = fields["rope_scaling"] or fields["rope_parameters"] or {}
-        base = table.get("rope_theta", fields["rotary_emb_base"] or self.base)
-        share = table.get("partial_rotary_factor", fields["rotary_pct"] or 0.25)
+        share = table.get("partial_rotary_factor", fields["rotary_pct"])
+        base = base_of(table, fields["rotary_emb_base"])
         # The class rounds down.
         return {"rotary_base": base, "rotary_fraction": int(width * share) / width or share}
 
-    def _written_rotation(self, config: ResolvedModel) -> Fields:
-        base, n_turned = config.rotary_base, n_rotated(config, config.d_head)
-        share = n_turned / config.d_head
-        if int(config.d_head * share) < n_turned:
-            share = math.nextafter(share, 1.0)
-        table = rope_table(base, partial_rotary_factor=share)
-        return {"rope_parameters": table, "rotary_emb_base": base, "rotary_pct": share}
-
-    def _paired(self, pair: Pair, config: ResolvedModel) -> Pair:
-        is_fused = ".projection." in pair.ours
-        return _ByHead(pair.theirs, pair.ours, n_heads=config.n_heads) if is_fused else pair
+    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
+        """Pair the tensors, with fused maps as the class stores them."""
+        for pair in super().pairs(config):
+            is_fused = ".projection." in pair.ours
+            yield _ByHead(pair.theirs, pair.ours, n_heads=config.n_heads) if is_fused else pair
 
 
 class GptJ(Decoder):
     """GPT-J's classes: parallel sub-layers, layer norms, interleaved rotation of some features."""
 
     model_type, name, title = "gptj", "GPTJ", "GPT-J"
-    _none = ("attention_dropout", "hidden_act", "head_dim", "rms_norm_eps")
-    fields = _fields(
-        *("GPTJConfig", None, 50400),
-        **dict.fromkeys((*_none, "rope_parameters", "rope_scaling", "rope_theta"), None),
-        n_positions=same(2048, "max_len"),
-        n_embd=same(4096, "d_model"),
-        n_layer=same(28, "n_layers"),
-        n_head=same(16, "n_heads"),
-        n_inner=same(None, "d_ff"),
-        rotary_dim=Field(64, whole(WIDEST)),
+    _sizes = {"vocab_size": 50400, "n_positions": 2048, "n_embd": 4096, "n_layer": 28, "n_head": 16}
+    fields = _gpt_fields(
+        "GPTJ", **_sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        n_inner=same(None, "d_ff"), rotary_dim=Field(64, whole(WIDEST)),
         activation_function=network("gelu_new", _UNGATED),
-        layer_norm_epsilon=same(1e-5, "norm_eps"),
-        resid_pdrop=same(0.0, "dropout"),
-        embd_pdrop=same(0.0, "dropout_embedding"),
-        attn_pdrop=same(0.0, "dropout_attention"),
+    )  # fmt: skip
+    always: Fields = {**Cohere.always, "norm_bias": True, "head_bias": True}
+    exceptions: Table = {"rotary_base": (10_000.0,), "rotary_fraction": ANY}
+    answering = Gpt2.answering
+    prefix, unit, table_and_norm = "transformer.", "h.{layer}.", ("wte", "ln_f")
+    layer = _layer(
+        *("ln_1", "attn.q_proj attn.k_proj attn.v_proj", "attn.out_proj"),
+        *("", "mlp.fc_in", "mlp.fc_out"),
     )
-    fields = replace(fields, aliases=ALIASES)
-    always: Fields = {**GptNeoX.always, "rotary_layout": "interleaved", "head_bias": True}
-    exceptions: Table = {"rotary_base": (Decoder.base,), "rotary_fraction": ANY}
-    prefix = "transformer."
-    parts = (("embedding", "wte"), ("final_norm", "ln_f"), ("head", "lm_head"))
-    ties: Mapping[str, str] = {"lm_head.weight": "wte.weight"}
-    unit, is_parallel = "h.{layer}.", True
-    layer: Mapping[str, str] = {
-        "0.norm": "ln_1",
-        "0.function.projection": "attn.q_proj attn.k_proj attn.v_proj",
-        "0.function.output": "attn.out_proj",
-        "1.function.input": "mlp.fc_in",
-        "1.function.output": "mlp.fc_out",
-    }
     always_biased: Maps = _BIASES["mlp_bias"]
 
     def _rotation(self, content: ClassConfig) -> Fields:
         width = content.ours["d_model"] // content.ours["n_heads"]
         return {"rotary_fraction": content.fields["rotary_dim"] / width}
-
-    def _written_rotation(self, config: ResolvedModel) -> Fields:
-        return {"rotary_dim": n_rotated(config, config.d_head)}

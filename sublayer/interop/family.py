@@ -1,7 +1,7 @@
 """The base of families: classes of transformers, their answers to tasks, their folders."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,20 +36,11 @@ from sublayer.tasks.task import Kind, Task
 
 Answers = Literal["tokens", "labels", "choices", "spans"]
 """The outputs of a model: tokens, or a task's labels (or a number), choices or spans."""
-ANSWERS: tuple[Answers, ...] = ("labels", "choices", "spans")
-"""The outputs that answer a task."""
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 _INDEPENDENT = "multi_label_classification"
-
-
 IMPORTED = "imported"
 """The name of a task that its folder does not name."""
-_FIELDS: dict[Kind, tuple[str, ...]] = {
-    "classes": ("text",),
-    "number": ("text",),
-    "choice": ("text",),
-    "span": ("context", "question"),
-}
+_FIELDS: dict[Kind, tuple[str, ...]] = {"span": ("context", "question")}
 _FORMATS: dict[str, Any] = {"encoder": "pair", "decoder": "traversal"}
 
 
@@ -73,36 +64,29 @@ def _problem(value: Any) -> Any:
     return value
 
 
-LABELS = {
-    "id2label": Field(None, optional(_words)),
-    "num_labels": Field(2, whole(MOST_LABELS)),
-}
+LABELS = {"id2label": Field(None, optional(_words)), "num_labels": Field(2, whole(MOST_LABELS))}
 """Fields of config.json that name a head's outputs."""
 TYPED_LABELS = {**LABELS, "problem_type": training_only(None, optional(_problem))}
 """The fields of ``LABELS`` and the kind of problem."""
 
 
-def label_words(content: ClassConfig) -> tuple[str, ...]:
-    """Return the labels of a head's outputs, in order.
+def default_words(n_labels: int) -> tuple[str, ...]:
+    """Return transformers' default names of labels."""
+    return tuple(f"LABEL_{index}" for index in range(n_labels))
 
-    Unnamed labels get transformers' default names. Raises CheckpointError where ``num_labels`` and
-    ``id2label`` disagree.
+
+def label_words(content: ClassConfig) -> tuple[str, ...]:
+    """Return the labels of a head's outputs, in order, by default transformers' names.
+
+    Raises CheckpointError where ``num_labels`` and ``id2label`` disagree.
     """
     words = content.fields["id2label"]
     if words is None:
         return default_words(content.fields["num_labels"])
     n_labels = content.computed.get("num_labels", len(words))
     if n_labels != len(words):
-        raise CheckpointError(
-            f"{content.file}: num_labels = {n_labels}, but id2label has {len(words)} labels: leave "
-            "num_labels out"
-        )
+        raise content.error(f"num_labels = {n_labels} contradicts id2label: leave it out")
     return tuple(words[str(index)] for index in range(len(words)))
-
-
-def default_words(n_labels: int) -> tuple[str, ...]:
-    """Return transformers' default names of labels."""
-    return tuple(f"LABEL_{index}" for index in range(n_labels))
 
 
 def task_of(
@@ -116,31 +100,18 @@ def task_of(
 
     ``numbers`` are the scores at which a regression head gives -1 and 1.
     """
-    task = Task(
-        IMPORTED,
-        IMPORTED,
-        TABLE,
-        kind,
-        _FIELDS[kind],
-        METRICS[kind],
-        labels=labels,
-        numbers=numbers,
-        is_bounded=kind != "number",
-    )
+    names, metrics = _FIELDS.get(kind, ("text",)), METRICS[kind]
+    task = Task(IMPORTED, IMPORTED, TABLE, kind, names, metrics, labels=labels)
+    task = replace(task, numbers=numbers, is_bounded=kind != "number")
     return TaskSpec((task,), _FORMATS[config.kind], config.max_len)
 
 
 Fields = dict[str, Any]
 Tensors = Mapping[str, Tensor]
 NO_OTHER_HEAD: Fields = {
-    "head": "none",
-    "softmax": "tokens",
-    "head_activation": "ffn",
-    "head_bias": False,
-    "output_scale": "none",
-    "logit_cap": "none",
-    "sentence_classes": 0,
-}
+    "head": "none", "softmax": "tokens", "head_activation": "ffn", "head_bias": False,
+    "output_scale": "none", "logit_cap": "none", "sentence_classes": 0,
+}  # fmt: skip
 """Fields of a model that has only the head of its task."""
 
 
@@ -161,11 +132,10 @@ def as_labels(
 
 def label_fields(config: ResolvedModel, task: Task | None) -> Fields:
     """Return the fields of config.json that name a classifier's labels."""
-    words = default_words(config.label_outputs)
-    problem = None if config.label_outputs == 1 else CLASSIFICATION
-    if task is not None:
-        words = task.labels or words
-        problem = REGRESSION if task.kind == "number" else CLASSIFICATION
+    words = (task.labels if task else ()) or default_words(config.label_outputs)
+    problem = None if config.label_outputs == 1 and task is None else CLASSIFICATION
+    if task is not None and task.kind == "number":
+        problem = REGRESSION
     return {
         "id2label": {str(index): word for index, word in enumerate(words)},
         "label2id": {word: index for index, word in enumerate(words)},
@@ -206,10 +176,7 @@ class Answering:
 
 
 class Family:
-    """Classes of transformers for a model, one per kind of output.
-
-    Names of tensors omit the prefix.
-    """
+    """Classes of transformers, one per kind of output; names of tensors omit the prefix."""
 
     model_type: str
     name: str
@@ -268,21 +235,18 @@ class Family:
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Settle alternatives of a file: ties, old names, copies.
 
-        Raises CheckpointError where config.json ties tensors that differ.
+        Raises CheckpointError where config.json ties tensors that differ in any number.
         """
         weights = dict(tensors)
-        if content.fields["tie_word_embeddings"]:
-            for copy, source in self.ties.items():
-                if copy not in weights:
-                    continue
-                tensor = weights.pop(copy)
-                # Copies must agree in every number.
-                original = weights.setdefault(source, tensor)
-                if original is not tensor and not torch.equal(original, tensor):
-                    raise CheckpointError(
-                        f"{copy} and {source} differ in the weights, but config.json ties them: "
-                        "set tie_word_embeddings to false there"
-                    )
+        ties = self.ties if content.fields["tie_word_embeddings"] else {}
+        for copy, source in ties.items():
+            if copy not in weights:
+                continue
+            tensor = weights.pop(copy)
+            original = weights.setdefault(source, tensor)
+            if original is not tensor and not torch.equal(original, tensor):
+                how = "config.json ties them: set tie_word_embeddings to false there"
+                raise CheckpointError(f"{copy} and {source} differ in the weights, but {how}")
         return weights
 
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
@@ -313,10 +277,7 @@ class Family:
         return required
 
     def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Convert an expanded config to a config.json, without training-only fields.
-
-        Raises ConfigError where the class cannot have the model's special ids.
-        """
+        """Convert an expanded config to a config.json; raise ConfigError for ids it cannot have."""
         return {
             "architectures": [self.oracle(config).name],
             "model_type": self.model_type,

@@ -15,82 +15,56 @@ from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_file, describe_absence, open_file
 from sublayer.interop.exits import HubModel
-from sublayer.interop.foreign_config import format_value
 from sublayer.system.machine import check_memory
+from sublayer.values import show
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-_SAFELY = (
-    "where transformers is installed, load it and save it again: "
-    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), with the model's own class in place "
+_BY_TRANSFORMERS = (
+    "AutoModel.from_pretrained(FOLDER{}).save_pretrained(NEW), with the model's own class in place "
     f"of AutoModel, writes {WEIGHTS}"
 )
-_WITH_TRANSFORMERS_4 = (
-    "in an environment with transformers below 5 and {library}, "
-    "AutoModel.from_pretrained(FOLDER, {option}=True).save_pretrained(NEW), with the model's own "
-    f"class in place of AutoModel, writes {WEIGHTS}"
+_PICKLE = (
+    "a pickle, which can run code and is never read: where transformers is installed, load it and "
+    f"save it again: {_BY_TRANSFORMERS.format('')}"
 )
-_PICKLE = f"a pickle, which can run code and is never read: {_SAFELY}"
-_TENSORFLOW = _WITH_TRANSFORMERS_4.format(library="tensorflow", option="from_tf")
+_TENSORFLOW, _FLAX = (
+    f"{title} weights: in an environment with transformers below 5 and {title.lower()}, "
+    + _BY_TRANSFORMERS.format(f", from_{option}=True")
+    for title, option in (("TensorFlow", "tf"), ("Flax", "flax"))
+)
 BUNDLE = (
     "a TensorFlow checkpoint, which cannot be read: name a folder with the same weights for "
     "transformers, such as albert/albert-base-v2 on the hub"
 )
-_FLAX = _WITH_TRANSFORMERS_4.format(library="flax", option="from_flax")
-_SOURCE = "name the folder of the model that it was converted from"
-_RUN_ALONE = (
-    "*.onnx", "onnx/*.onnx", "openvino_model.xml", "*.tflite", "*.mlmodel", "*/*.mlpackage", "*.ot",
-    "*.engine",
-)  # fmt: skip
-_FOREIGN_WEIGHTS = (
-    ("adapter_model.safetensors", "only an adapter's weights: merge it into its model first"),
-    ("pytorch_model*.bin", _PICKLE),
-    ("tf_model*.h5", f"TensorFlow weights: {_TENSORFLOW}"),
-    ("flax_model*.msgpack", f"Flax weights: {_FLAX}"),
-    (
-        "*.gguf",
-        "llama.cpp weights: load them with transformers' "
-        "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
-    ),
-    *((pattern, f"an inference-only format: {_SOURCE}") for pattern in _RUN_ALONE),
-    ("*.index", BUNDLE),
-    (
-        "*.safetensors",
-        f"a file without an index: if it is the whole model, rename it {WEIGHTS}",
-    ),
-    ("*.bin", _PICKLE),
-    ("*.pt", _PICKLE),
-    ("*.pth", _PICKLE),
-    ("*.ckpt", _PICKLE),
-    ("*.h5", f"TensorFlow weights: {_TENSORFLOW}"),
+_GGUF = (
+    "a llama.cpp file: load it with transformers' from_pretrained(FOLDER, gguf_file=NAME) and "
+    "save_pretrained(NEW)"
 )
-"""Name patterns of weights in other formats, and a description with the remedy; likeliest first."""
+_RUN_ALONE = "an inference-only format: name the folder of the model that it was converted from"
+_FOREIGN_WEIGHTS = {
+    "adapter_model.safetensors": "only an adapter's weights: merge it into its model first",
+    "pytorch_model*.bin": _PICKLE, "tf_model*.h5": _TENSORFLOW, "flax_model*.msgpack": _FLAX,
+    "*.gguf": _GGUF,
+    **dict.fromkeys(("*.onnx", "onnx/*.onnx", "openvino_model.xml", "*.tflite"), _RUN_ALONE),
+    **dict.fromkeys(("*.mlmodel", "*/*.mlpackage", "*.ot", "*.engine"), _RUN_ALONE),
+    "*.index": BUNDLE,
+    "*.safetensors": f"a file without an index: if it is the whole model, rename it {WEIGHTS}",
+    **dict.fromkeys(("*.bin", "*.pt", "*.pth", "*.ckpt"), _PICKLE), "*.h5": _TENSORFLOW,
+}  # fmt: skip
+"""Weights in other formats by patterns of names, with the remedy; likeliest first."""
 _NO_WEIGHTS = ("training_args.bin", "optimizer.*", "scheduler.*", "rng_state*", "scaler.*")
-_FOREIGN_FOLDERS = (
-    (
-        "params_shapes.json",
+_TOKENIZER = "only a tokenizer's file: give its path as data.tokenizer"
+_FOREIGN_FOLDERS = {
+    "params_shapes.json":
         "the arrays of GPT-1's release: `sublayer import gpt1-numpy` reads them",
-    ),
-    ("albert_config.json", f"ALBERT's release: {BUNDLE}"),
-    ("*.index", BUNDLE),
-    (
-        "dict*.txt",
-        "a fairseq checkpoint: `sublayer import fairseq` reads fairseq's translators and Macaron "
-        "Net's BERT",
-    ),
-    ("model_index.json", "a diffusers pipeline: name the folder within it that holds the model"),
-    ("*/config.json", ""),
-    ("snapshots/*/config.json", ""),
-    (
-        "*.gguf",
-        "a llama.cpp file: load it with transformers' "
-        "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
-    ),
-    *(
-        (name, "only a tokenizer's file: give its path as data.tokenizer")
-        for name in ("tokenizer.json", "spiece.model", "vocab.txt")
-    ),
-)
-"""Name patterns of files in other kinds of folder, and the kind; empty for a model's own folder."""
+    "albert_config.json": f"ALBERT's release: {BUNDLE}", "*.index": BUNDLE,
+    "dict*.txt": "a fairseq checkpoint: `sublayer import fairseq` reads fairseq's translators and "
+        "Macaron Net's BERT",
+    "model_index.json": "a diffusers pipeline: name the folder within it that holds the model",
+    "*/config.json": "", "snapshots/*/config.json": "", "*.gguf": _GGUF,
+    **dict.fromkeys(("tokenizer.json", "spiece.model", "vocab.txt"), _TOKENIZER),
+}  # fmt: skip
+"""Other kinds of folder by patterns of names in them; empty for a model's own folder."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "*.jinja")
@@ -101,10 +75,7 @@ _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises CheckpointError where the file is missing or not a JSON object.
-    """
+    """Read a JSON object; raise CheckpointError where the file is missing or holds none."""
     _check_fetched(path)
     with suppress(FileNotFoundError):
         return read_json_object(path, CheckpointError)
@@ -112,20 +83,27 @@ def read_json(path: Path) -> dict[str, Any]:
     folder, foreign = path.parent, ""
     adapter = folder / "adapter_config.json"
     if adapter.is_file():
-        base = format_value(read_json(adapter).get("base_model_name_or_path"))
+        base = show(read_json(adapter).get("base_model_name_or_path"))
         foreign = (
             f", but an {adapter.name}: it is an adapter (LoRA) of {base}, not a model. Merge it "
             f"first with peft: AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
             ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
         )
-    else:
-        for pattern, what in _FOREIGN_FOLDERS:
-            if paths := sorted(folder.glob(pattern)):
-                foreign = f"; {paths[-1].parent} has one: name that folder"
-                if what:
-                    foreign = f", but {paths[0].name}: it is {what}"
-                break
+    elif found := _found(folder, _FOREIGN_FOLDERS):
+        place, what = found
+        foreign = f", but {place.name}: it is {what}"
+        if not what:
+            foreign = f"; {place.parent} has one: name that folder"
     raise CheckpointError(f"{folder} is not a HuggingFace folder: it has no {path.name}{foreign}")
+
+
+def _found(folder: Path, foreign: Mapping[str, str]) -> tuple[Path, str] | None:
+    """Return the last file of the first pattern that a folder has, and the pattern's meaning."""
+    for pattern, what in foreign.items():
+        for path in sorted(folder.glob(pattern), reverse=True):
+            if not any(path.match(name) for name in _NO_WEIGHTS):
+                return path, what
+    return None
 
 
 def _check_fetched(path: Path) -> None:
@@ -133,9 +111,8 @@ def _check_fetched(path: Path) -> None:
     if not path.is_file():
         return
     with suppress(OSError), open_file(path) as file:
-        start = file.read(_START)
         try:
-            check_no_pointer(path, start)
+            check_no_pointer(path, file.read(_START))
         except DataError as error:
             raise CheckpointError(str(error)) from None
 
@@ -151,16 +128,10 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         return _load(folder / WEIGHTS)
     index = folder / INDEX
     if not index.is_file():
-        for pattern, what in _FOREIGN_WEIGHTS:
-            for path in sorted(folder.glob(pattern)):
-                if not any(path.match(name) for name in _NO_WEIGHTS):
-                    raise CheckpointError(
-                        f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}"
-                    )
-        raise CheckpointError(
-            f"{folder} has no {WEIGHTS}: fetch it, or write it with transformers' "
-            "save_pretrained(NEW)"
-        )
+        what = ": fetch it, or write it with transformers' save_pretrained(NEW)"
+        if found := _found(folder, _FOREIGN_WEIGHTS):
+            what = f", but {found[0].name}: it is {found[1]}"
+        raise CheckpointError(f"{folder} has no {WEIGHTS}{what}")
     weight_map = read_json(index).get("weight_map")
     if (
         not isinstance(weight_map, dict)
@@ -171,23 +142,17 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     shards = sorted(set(weight_map.values()))
     for shard in shards:
         if not _SHARD.fullmatch(shard):
-            raise CheckpointError(
-                f"{index} names {format_value(shard)}, which is not a .safetensors file in its "
-                "folder"
-            )
+            raise CheckpointError(f"{index} names {show(shard)}, which is not a file beside it")
     _check_sizes([folder / shard for shard in shards])
     tensors: dict[str, Tensor] = {}
     for shard in shards:
         of_shard = _load(folder / shard)
         if twice := sorted(of_shard.keys() & tensors.keys()):
-            raise CheckpointError(
-                f"{folder / shard} holds {twice[0]}, as does another file of {INDEX}"
-            )
+            raise CheckpointError(f"{shard} holds {twice[0]}, as does another file of {INDEX}")
         tensors |= of_shard
     if missing := sorted(weight_map.keys() - tensors.keys()):
-        name = missing[0]
-        shard = str(weight_map[name])
-        raise CheckpointError(f"{folder / shard} lacks {name}, which {INDEX} lists there")
+        shard = folder / str(weight_map[missing[0]])
+        raise CheckpointError(f"{shard} lacks {missing[0]}, which {INDEX} lists there")
     return tensors
 
 
@@ -211,10 +176,8 @@ def _load(path: Path) -> dict[str, Tensor]:
             for name in names:
                 number_format = file.get_slice(name).get_dtype()
                 if number_format not in _FORMATS:
-                    raise CheckpointError(
-                        f"{path} holds {name} as {number_format}, "
-                        "not as floating-point numbers of 16 bits or more"
-                    )
+                    unread = f"as {number_format}, not as numbers of 16 bits or more"
+                    raise CheckpointError(f"{path} holds {name} {unread}")
             return {name: file.get_tensor(name) for name in names}
     except FileNotFoundError:
         raise CheckpointError(f"{describe_absence(path)}: fetch it") from None

@@ -5,7 +5,7 @@ It does not import PyTorch.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import entries, stacks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.numbers import enumerate_names, with_article
+from sublayer.values import show
 
 
 @dataclass(frozen=True)
@@ -37,34 +38,23 @@ def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
     effect only under certain values of another is omitted where that other is refused. Each entry
     reads like ``model.norm = rms``; an empty list means that the class can represent the model.
     """
-    refused = []
+    refused: dict[str, Any] = {}
     for name in type(config).model_fields:
-        row = table.get(name)
-        if row is None:
-            is_idle = any(
-                getattr(config, decider) not in values
-                for decider, values in _deciders(config, name).items()
-            )
-            is_allowed = is_idle or getattr(config, name) == _default(config, name)
-        elif isinstance(row, Rule):
-            is_allowed = row.holds(config)
-        else:
-            is_allowed = getattr(config, name) in row
-        if not is_allowed:
-            refused.append(name)
-    described = []
-    for name in refused:
-        if not set(_deciders(config, name)).isdisjoint(refused):
-            continue
         row, value = table.get(name), getattr(config, name)
-        if isinstance(row, Rule) and row.value is not None:
-            value = row.value(config)
-        if isinstance(value, bool):
-            value = str(value).lower()
-        elif isinstance(value, tuple):
-            value = list(value)
-        described.append(f"model.{name} = {value}")
-    return described
+        if row is None:
+            deciders = _deciders(config, name).items()
+            is_idle = any(getattr(config, decider) not in values for decider, values in deciders)
+            is_allowed = is_idle or value == _default(config, name)
+        else:
+            is_allowed = row.holds(config) if isinstance(row, Rule) else value in row
+        if not is_allowed:
+            worded = row.value if isinstance(row, Rule) else None
+            refused[name] = worded(config) if worded else value
+    return [
+        f"model.{name} = {value if isinstance(value, str) else show(value)}"
+        for name, value in refused.items()
+        if refused.keys().isdisjoint(_deciders(config, name))
+    ]
 
 
 def _deciders(config: ResolvedModel, name: str) -> Mapping[str, tuple[Any, ...]]:
@@ -92,11 +82,13 @@ def _steps(block: tuple[Entry, ...]) -> list[tuple[str, float]]:
     return [(f"{'+' if entry.is_joined else ''}{entry.name}", entry.step) for entry in block]
 
 
+_USUAL = [("attention", 1.0), ("ffn", 1.0)]
+
+
 def _has_usual_decoder_block(config: ResolvedModel) -> bool:
     encoder, *beside = stacks(config)
-    usual = [("attention", 1.0), ("cross", 1.0), ("ffn", 1.0)]
     # A block derived from the encoder's is reported as the encoder's.
-    allowed = (usual, _steps(with_cross(encoder.block)))
+    allowed = ([_USUAL[0], ("cross", 1.0), _USUAL[1]], _steps(with_cross(encoder.block)))
     return all(_steps(decoder.block) in allowed for decoder in beside)
 
 
@@ -118,11 +110,8 @@ TRAINING_ONLY = (
 )
 """Fields that do not change the results of a trained model."""
 EXPANDED: Mapping[tuple[str, Any], tuple[Any, ...]] = {
-    ("bias", True): (False,),
-    ("norm_affine", True): (False,),
-    ("norm_bias", True): (False,),
+    **{(name, True): (False,) for name in ("bias", "norm_affine", "norm_bias", "head_bias")},
     ("qk_norm_gain", True): (False,),
-    ("head_bias", True): (False,),
     ("final_norm", "affine"): ("plain",),
     ("positions", "learned"): ("sinusoidal", "none"),
     ("segments", "both"): ("none", "second"),
@@ -137,9 +126,7 @@ COMMON: Table = {
     **dict.fromkeys(TRAINING_ONLY, ANY),
     # Attention, then a feed-forward network, with step size 1; in an encoder-decoder's decoder with
     # cross-attention between them.
-    "block": Rule(
-        lambda config: _steps(stacks(config)[0].block) == [("attention", 1.0), ("ffn", 1.0)]
-    ),
+    "block": Rule(lambda config: _steps(stacks(config)[0].block) == _USUAL),
     "decoder_block": Rule(_has_usual_decoder_block),
     # They have an effect only where the field above is not the default, and are expanded with it.
     **dict.fromkeys(("sinusoids", "first_position", "share_groups", "share_inner"), ANY),
@@ -158,10 +145,9 @@ def rows_of(always: Mapping[str, Any]) -> Table:
     return {name: row for name, row in rows.items() if name not in TRAINING_ONLY}
 
 
+format_value = show
 ValueRule = Callable[[Any], Any]
 """Reads a value of a file. For an invalid one raises ValueError, worded to follow the value."""
-_SHOWN_CHARACTERS, _MOST_BITS = 60, 128
-"""The most characters of a value in an error, and the most bits of a number written out in one."""
 REQUIRED = object()
 """The default of a field that a file must give."""
 
@@ -170,67 +156,80 @@ class Unsayable(ValueError):
     """A meaningful value that no recipe can express."""
 
 
-def whole(most: int) -> ValueRule:
-    """Build the rule of whole numbers from 1 to ``most``."""
-
-    def rule(value: Any) -> int:
-        if type(value) is not int or value < 1:
-            raise ValueError("is not a whole number of at least 1")
-        if value > most:
-            raise ValueError(f"is more than {most:,}")
-        return value
+def _rule(
+    accepts: Callable[[Any], bool], problem: str, convert: ValueRule = lambda value: value
+) -> ValueRule:
+    def rule(value: Any) -> Any:
+        if not accepts(value):
+            raise ValueError(problem)
+        return convert(value)
 
     return rule
 
 
-def token_id(value: Any) -> int:
-    """Return a token id, an integer from 0, whether or not the vocabulary has it."""
-    if type(value) is not int or value < 0:
-        raise ValueError("is not a token id")
-    return value
-
-
-def share(value: Any) -> float:
-    """Return a dropout probability, from 0 to less than 1."""
-    if type(value) not in (int, float) or not 0 <= value < 1:
-        raise ValueError("is not a number of at least 0 and less than 1")
-    return float(value)
+def whole(most: int, least: int = 1) -> ValueRule:
+    """Build the rule of whole numbers from ``least`` to ``most``."""
+    problem = f"is not a whole number from {least} to {most:,}"
+    return _rule(lambda value: type(value) is int and least <= value <= most, problem)
 
 
 def positive(most: float) -> ValueRule:
     """Build the rule of numbers greater than 0 and at most ``most``."""
-
-    def rule(value: Any) -> float:
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
-            raise ValueError("is not a number greater than 0")
-        if value > most:
-            raise ValueError(f"is more than {most:g}")
-        return float(value)
-
-    return rule
-
-
-def flag(value: Any) -> bool:
-    """Return a bool; 0 and 1 are refused."""
-    if type(value) is not bool:
-        raise ValueError("is not true or false")
-    return value
+    problem = f"is not a number greater than 0, of at most {most:g}"
+    return _rule(lambda value: type(value) in (int, float) and 0 < value <= most, problem, float)
 
 
 def one_of(names: Collection[str]) -> ValueRule:
     """Build the rule of a choice of names."""
+    problem = f"is not one of {', '.join(names)}"
+    return _rule(lambda value: isinstance(value, str) and value in names, problem)
 
-    def rule(value: Any) -> str:
-        if not isinstance(value, str) or value not in names:
-            raise ValueError(f"is not one of {', '.join(names)}")
-        return value
 
-    return rule
+token_id = _rule(lambda value: type(value) is int and value >= 0, "is not a token id")
+"""The rule of a token id, whether or not the vocabulary has it."""
+share = _rule(
+    lambda value: type(value) in (int, float) and 0 <= value < 1,
+    "is not a number of at least 0 and less than 1",
+    float,
+)
+"""The rule of a dropout probability."""
+flag = _rule(lambda value: type(value) is bool, "is not true or false")
+"""The rule of a bool; 0 and 1 are refused."""
 
 
 def optional(inner: ValueRule) -> ValueRule:
     """Build the rule of a field that may also be null."""
     return lambda value: None if value is None else inner(value)
+
+
+def listed(inner: ValueRule) -> ValueRule:
+    """Build the rule of a list of values."""
+
+    def rule(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise ValueError("is not a list")
+        return [inner(each) for each in value]
+
+    return rule
+
+
+def table_of(rules: Mapping[str, ValueRule]) -> ValueRule:
+    """Build the rule of a table, by its fields' rules."""
+
+    def rule(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise ValueError("is not a table")
+        read = {}
+        for name, each in value.items():
+            if name not in rules:
+                raise Unsayable(f"{name:.40} changes the model")
+            try:
+                read[name] = rules[name](each)
+            except ValueError as problem:
+                raise Unsayable(f"{name} {problem}") from None
+        return read
+
+    return rule
 
 
 def rule_of(name: str) -> ValueRule:
@@ -245,17 +244,6 @@ def rule_of(name: str) -> ValueRule:
     return whole(most) if int in types else positive(most)
 
 
-def format_value(value: Any) -> str:
-    """Format a value for an error message, cut where it is long."""
-    # Python refuses to format integers with thousands of digits.
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        return f"a number of {value.bit_length():,} bits"
-    text = repr(value)
-    if len(text) <= _SHOWN_CHARACTERS:
-        return text
-    return f"{text[: _SHOWN_CHARACTERS - 4]} ..."
-
-
 @dataclass(frozen=True)
 class Content:
     """The fields of a file."""
@@ -264,6 +252,10 @@ class Content:
     """The file's name in messages."""
     fields: Mapping[str, Any]
 
+    def error(self, problem: str) -> CheckpointError:
+        """Return the error of a problem of the file."""
+        return CheckpointError(f"{self.file}: {problem}")
+
     def read(self, name: str, rule: ValueRule) -> Any:
         """Read a field by its rule.
 
@@ -271,23 +263,18 @@ class Content:
         cannot express.
         """
         value = self.fields[name]
+        stated = f"{name} = {show(value)}"
         try:
             return rule(value)
         except Unsayable as problem:
             reason = f" ({problem})" if str(problem) else ""
-            raise CheckpointError(
-                f"{self.file} cannot be expressed as a recipe: "
-                f"{name} = {format_value(value)}{reason}"
-            ) from None
+            stated = f"cannot be expressed as a recipe: {stated}{reason}"
         except ValueError as problem:
-            raise CheckpointError(
-                f"{self.file}: {name} = {format_value(value)} {problem}"
-            ) from None
+            stated = f"{stated} {problem}"
+        raise self.error(stated)
 
     def resolve(self, fields: Mapping[str, Any], *, context: int = 1) -> ResolvedModel:
-        """Build a resolved model config from the model's fields.
-
-        ``context`` is the default of ``max_len``.
+        """Build a resolved model config from the model's fields; ``context``: default of max_len.
 
         Raises CheckpointError where a recipe cannot express the model.
         """
@@ -297,10 +284,10 @@ class Content:
         except ValidationError as problem:
             first = problem.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
-            reason = f"model.{name} = {format_value(first['input'])}: {first['msg']}"
+            reason = f"model.{name} = {show(first['input'])}: {first['msg']}"
         except ConfigError as problem:
             reason = str(problem)
-        raise CheckpointError(f"{self.file} cannot be expressed as a recipe: {reason}")
+        raise self.error(f"cannot be expressed as a recipe: {reason}")
 
 
 @dataclass(frozen=True)
@@ -309,22 +296,20 @@ class Link:
 
     ours: str
     values: Mapping[Any, Any] = field(default_factory=dict)
-    """Our values by the file's; empty where they are the same."""
+    """Our values by the file's; beside a single one, others are the same."""
 
     def read(self, value: Any) -> dict[str, Any]:
         """Convert the file's value to fields of a model."""
-        return {self.ours: self.values[value] if self.values else value}
+        return {self.ours: self.values.get(value, value) if self.values else value}
 
     def write(self, config: ResolvedModel) -> Any:
         """Convert the fields of a model, with values that ``rows`` allow, to the file's value."""
         value = getattr(config, self.ours)
-        if not self.values:
-            return value
-        return next(theirs for theirs, ours in self.values.items() if ours == value)
+        return next((theirs for theirs, ours in self.values.items() if ours == value), value)
 
     def rows(self) -> Table:
         """Return the fields' values that the file can express."""
-        return {self.ours: tuple(self.values.values()) if self.values else ANY}
+        return {self.ours: tuple(self.values.values()) if len(self.values) > 1 else ANY}
 
 
 class Networks(Link):
@@ -335,7 +320,7 @@ class Networks(Link):
 
     def read(self, value: Any) -> dict[str, Any]:
         """Return the fields ``ffn`` and ``gelu``."""
-        return dict(zip(("ffn", "gelu"), super().read(value)["ffn"], strict=True))
+        return dict(zip(("ffn", "gelu"), self.values[value], strict=True))
 
     def write(self, config: ResolvedModel) -> Any:
         """Return the name of the common network of all blocks."""
@@ -346,18 +331,18 @@ class Networks(Link):
     def rows(self) -> Table:
         """Return rules for ``ffn`` and ``gelu``: one network, with a name in the file."""
         pairs = set(self.values.values())
-        names = {name for name, _ in pairs}
+        known = {name for name, _ in pairs}
 
         def has_gelu(config: ResolvedModel) -> bool:
-            gelus = [name for name in networks(config) if name in names and is_gelu(name)]
+            gelus = [name for name in networks(config) if name in known and is_gelu(name)]
             return all((name, config.gelu) in pairs for name in gelus)
 
         def in_the_way(config: ResolvedModel) -> str:
-            unknown = [name for name in networks(config) if name not in names]
+            unknown = [name for name in networks(config) if name not in known]
             return ", ".join(unknown or networks(config))
 
         def is_one(config: ResolvedModel) -> bool:
-            return len(networks(config)) <= 1 and names.issuperset(networks(config))
+            return len(networks(config)) <= 1 and known.issuperset(networks(config))
 
         return {"ffn": Rule(is_one, in_the_way), "gelu": Rule(has_gelu)}
 
@@ -412,10 +397,7 @@ def harmless(*allowed: Any) -> Field:
 
 
 def absent(reason: str = "") -> ValueRule:
-    """Build the rule of a field that no recipe can express: only null, false and 0 are allowed.
-
-    ``reason`` says why, in the error.
-    """
+    """Build the rule of such a field."""
 
     def rule(value: Any) -> None:
         if value:
@@ -424,9 +406,12 @@ def absent(reason: str = "") -> ValueRule:
     return rule
 
 
-def switched_off(names: Collection[str]) -> dict[str, Field]:
-    """Build fields without an equivalent in a recipe: only null, false and 0 are accepted."""
-    return dict.fromkeys(names, Field(None, absent(), is_computed=False))
+def switched_off(names: Collection[str], reason: str = "") -> dict[str, Field]:
+    """Build fields without an equivalent in a recipe: only null, false and 0 are accepted.
+
+    ``reason`` says why, in the error.
+    """
+    return dict.fromkeys(names, Field(None, absent(reason), is_computed=False))
 
 
 def names(text: str) -> frozenset[str]:
@@ -440,27 +425,20 @@ class ClassConfig(Content):
 
     computed: Mapping[str, Any]
     """The file's fields that change the class's results, by the file's names."""
-    unknown: tuple[str, ...]
-    """The file's names that the class lacks."""
     ours: Mapping[str, Any]
     """The equivalent fields of a model."""
 
 
 @dataclass(frozen=True)
 class ClassFields:
-    """The fields of a class of transformers, with its defaults.
-
-    Fields that are neither listed nor ignored are unknown to the class: it drops them, and so does
-    an import, with a note.
-    """
+    """The fields of a class that matter, with its defaults; any others are not read."""
 
     title: str
     """The class's own name."""
     fields: Mapping[str, Field]
-    ignored: frozenset[str] = frozenset()
-    """Names that the class knows and that do not change logits."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Alternative names of fields, and the fields."""
+    ignored: frozenset[str] = frozenset()
 
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
@@ -469,53 +447,40 @@ class ClassFields:
         cannot express, for synonyms with different values, and for ids beyond the vocabulary.
         """
         read: dict[str, Any] = {}
+        stated: dict[str, str] = {}
         computed: dict[str, Any] = {}
-        names_in_file: dict[str, str] = {}
-        unknown = []
         for name in content.fields:
             field = self.aliases.get(name, name)
             if field not in self.fields:
-                if name not in self.ignored:
-                    unknown.append(name)
                 continue
             value = content.read(name, self.fields[field].rule)
-            if field in read and read[field] != value:
-                first = f"{names_in_file[field]} = {format_value(read[field])}"
-                both = f"{first} and {name} = {format_value(value)}"
-                raise CheckpointError(
-                    f"{content.file}: {both} are the same field: leave one of them out"
-                )
-            read[field] = value
-            names_in_file[field] = name
+            words = f"{name} = {show(value)}"
+            if read.setdefault(field, value) != value:
+                raise content.error(f"{stated[field]} and {words} are the same: leave one out")
+            stated.setdefault(field, words)
             if self.fields[field].is_computed:
                 computed[name] = value
         complete = {name: field.default for name, field in self.fields.items()} | read
         for name, value in complete.items():
             if value is REQUIRED:
-                raise CheckpointError(f"{content.file} has no {name}")
+                raise content.error(f"it has no {name}")
             is_id = name.endswith("_token_id") and value is not None
             if is_id and value >= complete["vocab_size"]:
                 whose = "" if name in read else f" (the default of {self.title})"
-                raise CheckpointError(
-                    f"{content.file}: {name} = {value}{whose} is not within "
-                    f"vocab_size = {complete['vocab_size']}"
-                )
+                vocabulary = f"vocab_size = {complete['vocab_size']}"
+                raise content.error(f"{name} = {value}{whose} is not within {vocabulary}")
         # Two fields that map to one of ours must agree, and heads must divide the width.
         ours: dict[str, Any] = {}
         sources: dict[str, str] = {}
         for name, link in self.links().items():
+            words = f"{name} = {show(complete[name])}"
             for key, value in link.read(complete[name]).items():
-                words = f"{name} = {format_value(complete[name])}"
                 if ours.setdefault(key, value) != value:
-                    raise CheckpointError(
-                        f"{content.file}: {sources[key]} but {words}: both stacks share one value"
-                    )
+                    raise content.error(f"{sources[key]} but {words}: both stacks share one value")
                 sources.setdefault(key, words)
         if "d_head" not in ours and ours["d_model"] % ours["n_heads"]:
-            raise CheckpointError(
-                f"{content.file}: {sources['n_heads']} does not divide {sources['d_model']}"
-            )
-        return ClassConfig(content.file, complete, computed, tuple(unknown), ours)
+            raise content.error(f"{sources['n_heads']} does not divide {sources['d_model']}")
+        return ClassConfig(content.file, complete, computed, ours)
 
     def links(self) -> dict[str, Link]:
         """Return the fields linked to a model's, by name."""
@@ -533,66 +498,32 @@ class ClassFields:
         return rows
 
     def extended(self, others: Mapping[str, Field]) -> "ClassFields":
-        """Return these fields and others, which are then no longer ignored."""
-        ignored = self.ignored - others.keys()
-        return replace(self, fields={**self.fields, **others}, ignored=ignored)
+        """Return these fields and others."""
+        return replace(self, fields={**self.fields, **others})
 
 
+QUANTISED = "quantised weights: import the model that they were quantised from"
 NEVER = {
-    "add_cross_attention": harmless(False),
-    "auto_map": Field(
-        None, absent("code of the folder's own, which is never run"), is_computed=False
-    ),
-    "is_decoder": harmless(False),
+    **dict.fromkeys(("add_cross_attention", "is_decoder", "tie_encoder_decoder"), harmless(False)),
     "per_layer_config": harmless(None, {}),
     "position_embedding_type": harmless("absolute", None),
     "pruned_heads": harmless({}, None),
-    "quantization_config": Field(
-        None,
-        absent("quantised weights: import the model that they were quantised from"),
-        is_computed=False,
-    ),
-    "tie_encoder_decoder": harmless(False),
+    **switched_off(("auto_map",), "code of the folder's own, which is never run"),
+    **switched_off(("quantization_config",), QUANTISED),
 }
 """Fields that every class accepts, or once did, and that would change the model."""
-ALWAYS_IGNORED = names(
-    """
-    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
-    _experts_implementation _experts_implementation_internal _name_or_path _num_labels
-    _output_attentions architectures attn_implementation bos_token_id chunk_size_feed_forward
-    classifier_dropout classifier_dropout_prob cross_attention_hidden_size decoder_start_token_id
-    dtype eos_token_id experts_implementation finetuning_task forced_bos_token_id
-    forced_eos_token_id gradient_checkpointing id2label keys_to_ignore_at_inference label2id
-    language model_type name_or_path num_labels output_attentions output_hidden_states output_past
-    pad_token_id prefix problem_type return_dict sep_token_id task_specific_params tf_legacy_loss
-    tie_last_hidden_states tokenizer_class torch_dtype torchscript transformers_version
-    transformers_weights use_bfloat16 use_cache xla_device assistant_confidence_threshold
-    assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty do_sample
-    early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
-    exponential_decay_length_penalty force_bos_token_to_be_generated length_penalty max_length
-    min_length no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule
-    num_beam_groups num_beams num_return_sequences output_scores remove_invalid_values
-    repetition_penalty return_dict_in_generate suppress_tokens target_lookbehind temperature top_k
-    top_p typical_p
-    """
-)
-"""Fields that every class accepts, or once did, and that do not change a model's logits."""
-
+ALWAYS_IGNORED = names("")
 ACTIVATIONS: dict[str, tuple[str, str]] = {
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-    "gelu": ("gelu", "exact"),
-    "gelu_python": ("gelu", "exact"),
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh"), ("gelu", "tanh")),
+    **dict.fromkeys(("gelu", "gelu_python"), ("gelu", "exact")),
     "relu": ("relu", "tanh"),
-    "silu": ("swish", "tanh"),
-    "swish": ("swish", "tanh"),
+    **dict.fromkeys(("silu", "swish"), ("swish", "tanh")),
 }
 """Ungated networks and the forms of their GELUs, by transformers' names of activations; several
 names mean the same formula."""
 
 
-@dataclass(frozen=True)
-class ForeignClass:
+class ForeignClass(NamedTuple):
     """A class of transformers for models of one kind."""
 
     title: str
@@ -603,32 +534,22 @@ class ForeignClass:
     """The subclass of ``Family`` that converts it, as ``module:class``."""
 
 
-CLASSES: tuple[ForeignClass, ...] = (
-    ForeignClass("GPT-2", "decoder", "sublayer.interop.gpt:Gpt2"),
-    ForeignClass("GPT-1", "decoder", "sublayer.interop.gpt:Gpt1"),
-    ForeignClass("Llama", "decoder", "sublayer.interop.decoders:Llama"),
-    ForeignClass("Mistral", "decoder", "sublayer.interop.decoders:Mistral"),
-    ForeignClass("SmolLM3", "decoder", "sublayer.interop.decoders:SmolLM3"),
-    ForeignClass("Qwen2", "decoder", "sublayer.interop.decoders:Qwen2"),
-    ForeignClass("Qwen3", "decoder", "sublayer.interop.decoders:Qwen3"),
-    ForeignClass("Olmo2", "decoder", "sublayer.interop.decoders:Olmo2"),
-    ForeignClass("Gemma2", "decoder", "sublayer.interop.decoders:Gemma2"),
-    ForeignClass("Gemma3", "decoder", "sublayer.interop.decoders:Gemma3"),
-    ForeignClass("Granite", "decoder", "sublayer.interop.decoders:Granite"),
-    ForeignClass("GPT-NeoX", "decoder", "sublayer.interop.decoders:GptNeoX"),
-    ForeignClass("GPT-J", "decoder", "sublayer.interop.decoders:GptJ"),
-    ForeignClass("Cohere", "decoder", "sublayer.interop.decoders:Cohere"),
-    ForeignClass("NanoChat", "decoder", "sublayer.interop.decoders:NanoChat"),
-    ForeignClass("DistilBERT", "encoder", "sublayer.interop.encoders:DistilBert"),
-    ForeignClass("RoBERTa", "encoder", "sublayer.interop.encoders:Roberta"),
-    ForeignClass("BERT", "encoder", "sublayer.interop.bert:Bert"),
-    ForeignClass("ELECTRA", "encoder", "sublayer.interop.encoders:Electra"),
-    ForeignClass("ALBERT", "encoder", "sublayer.interop.bert:Albert"),
-    ForeignClass("ModernBERT", "encoder", "sublayer.interop.encoders:ModernBert"),
-    ForeignClass("M2M100", "encoder-decoder", "sublayer.interop.seq2seq:M2M100"),
-    ForeignClass("Marian", "encoder-decoder", "sublayer.interop.seq2seq:Marian"),
-    ForeignClass("BART", "encoder-decoder", "sublayer.interop.seq2seq:Bart"),
-    ForeignClass("T5", "encoder-decoder", "sublayer.interop.seq2seq:T5"),
+_DECODERS = (
+    "GPT-2:Gpt2 GPT-1:Gpt1 Llama Mistral SmolLM3 Qwen2 Qwen3 Olmo2 Gemma2 Gemma3 Granite "
+    "GPT-NeoX:GptNeoX GPT-J:GptJ Cohere NanoChat"
+)
+CLASSES: tuple[ForeignClass, ...] = tuple(
+    ForeignClass(each.partition(":")[0], kind, f"sublayer.interop.{module}:{each.split(':')[-1]}")
+    for kind, module, classes in (
+        ("decoder", "decoders", _DECODERS),
+        ("encoder", "encoders", "DistilBERT:DistilBert RoBERTa:Roberta"),
+        ("encoder", "bert", "BERT:Bert"),
+        ("encoder", "encoders", "ELECTRA:Electra"),
+        ("encoder", "bert", "ALBERT:Albert"),
+        ("encoder", "encoders", "ModernBERT:ModernBert"),
+        ("encoder-decoder", "seq2seq", "M2M100 Marian BART:Bart T5"),
+    )
+    for each in classes.split()
 )
 """If several can represent a model, an export uses the first."""
 

@@ -10,9 +10,9 @@ from sublayer.data.tokenizers.base import Tokenizer, read_text
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.errors import CheckpointError, DataError
 from sublayer.files.parsing import check_typed, read_json_object
-from sublayer.interop.foreign_config import format_value
 from sublayer.numbers import count
 from sublayer.text_model import Generation
+from sublayer.values import show
 
 FILE = "generation_config.json"
 _TEMPLATE, _FURTHER_TEMPLATES = "chat_template.jinja", "additional_chat_templates/*.jinja"
@@ -40,7 +40,7 @@ def read_generation(
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
     if not all(type(id_) is int for id_ in listed):
         raise CheckpointError(
-            f"{folder / source}: {_EOS} = {format_value(ends)} is not an id, nor a list of ids"
+            f"{folder / source}: {_EOS} = {show(ends)} is not an id, nor a list of ids"
         )
     end_id = None if tokenizer is None else tokenizer.end_id
     is_decoder = config.kind == "decoder"  # other kinds write up to their separator

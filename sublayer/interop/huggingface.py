@@ -1,16 +1,20 @@
 """Import and export of HuggingFace folders: a family chosen, logits compared by a certificate."""
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sublayer.config.model import BiasedMap
 from sublayer.config.objective import KINDS
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import asked_heads
+from sublayer.config.stacks import asked_heads, has_bias
 from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
@@ -21,6 +25,7 @@ from sublayer.interop.certificate import (
     certify,
     certify_tokenizer,
     describe_ids,
+    quiet,
     save_imported,
 )
 from sublayer.interop.exits import Exported, HubModel
@@ -44,13 +49,7 @@ from sublayer.interop.folder import (
     read_tensors,
     write_json,
 )
-from sublayer.interop.foreign_config import (
-    CLASSES,
-    ClassConfig,
-    Content,
-    format_value,
-    refused_fields,
-)
+from sublayer.interop.foreign_config import CLASSES, ClassConfig, Content, refused_fields
 from sublayer.interop.generation import (
     describe_kept,
     generation_file,
@@ -59,13 +58,7 @@ from sublayer.interop.generation import (
 )
 from sublayer.interop.own_code import export_own_code
 from sublayer.interop.tokenizers import describe_text, settings_file, with_start
-from sublayer.interop.weight_map import (
-    expand,
-    read_pairs,
-    strip_prefix,
-    unwrap,
-    with_weights,
-)
+from sublayer.interop.weight_map import expand, read_pairs, strip_prefix, unwrap, with_weights
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion, spec_files
 from sublayer.numbers import count, enumerate_names
@@ -76,19 +69,17 @@ from sublayer.text_model import Generation, TextModel
 from sublayer.values import show
 
 _CLASSES: tuple[type[Family], ...] = tuple(load_class(row.family) for row in CLASSES)
-FAMILIES: dict[str, Family] = {}
+FAMILIES: dict[str, Family] = {
+    class_.model_type + (f" for {answers}" if answers != "tokens" else ""): class_(answers)
+    for class_ in _CLASSES
+    for answers in ("tokens", *class_.answering)
+}
 """Families by ``model_type``, and by the kind of output for tasks, as in ``bert for labels``."""
-for _class in _CLASSES:
-    FAMILIES[_class.model_type] = _class()
-    for _answers in _class.answering:
-        FAMILIES[f"{_class.model_type} for {_answers}"] = _class(_answers)
 _TELLING = ("positions", "norm_order", "d_embed", "project_embeddings", "share")
 """Fields that tell apart the classes for a kind of model."""
-_LABELS_OF_TOKENS = "ForTokenClassification"
-_SPANS = "ForQuestionAnswering"
-_WITH_OTHER_HEADS = (
-    *("ForSequenceClassification", "ForMultipleChoice", _SPANS),
-    *(_LABELS_OF_TOKENS, "DoubleHeadsModel", "EncoderModel"),
+_OTHER_HEADS = (
+    *("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering"),
+    *("ForTokenClassification", "DoubleHeadsModel", "EncoderModel"),
 )
 """Endings of classes with heads, or without a stack, unlike the type's other classes."""
 
@@ -98,7 +89,8 @@ def family_for(
 ) -> Family:
     """Choose the export family of a resolved config's model; ``task`` is the model's.
 
-    It is that of ``class_name``, or else the first that can represent the model.
+    It is that of ``class_name``, or else the first that can represent the model with the fewest
+    biases: those that a model lacks are zeros.
 
     Raises ConfigError for a task with inputs that the class cannot read, for a class of another
     name, and for a model that no class can represent, naming every unsupported field of the nearest
@@ -112,10 +104,8 @@ def family_for(
     if not classes:
         known = enumerate_names([class_.title for class_ in _CLASSES], "or")
         raise ConfigError(f"--class {show(class_name)} is not a known class: give {known}")
-    answers: Answers = "tokens"
-    if config.span_head != "none":
-        answers = "spans"
-    elif config.label_outputs:
+    answers: Answers = "spans" if config.span_head != "none" else "tokens"
+    if config.label_outputs and answers == "tokens":
         answers = "choices" if task is not None and task.kind == "choice" else "labels"
     ranked = []
     for class_ in classes:
@@ -124,9 +114,11 @@ def family_for(
         model_type = class_.model_type
         family = FAMILIES.get(f"{model_type} for {answers}", FAMILIES[model_type])
         refused = refused_fields(config, family.table)
-        names = [field.split()[0] for field in refused]
-        is_other = [f"model.{name}" in names for name in _TELLING]
-        ranked.append(((is_other, len(refused)), refused, family))
+        named = {field.split()[0] for field in refused}
+        is_other = [f"model.{name}" in named for name in _TELLING]
+        full = config.model_copy(update=family.required_fields(config))
+        n_biases = sum(has_bias(full, name) for name in get_args(BiasedMap))
+        ranked.append(((is_other, len(refused), n_biases), refused, family))
     if not ranked:
         none = "no class can" if class_name is None else f"{classes[0].title}'s class cannot"
         raise ConfigError(f"{none} represent model.kind = {config.kind}: it cannot be exported")
@@ -185,13 +177,12 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
         except CheckpointError as error:
             raise CheckpointError(f"there is no folder {folder}, and {error}") from error
     model, family, settings, tensors, notes = _read(folder)
-    spec = model.task
-    task = None if spec is None else spec.tasks[0]
+    task = None if model.task is None else model.task.tasks[0]
     oracle = family.oracle(model.model.config)
     certificate = certify(model.model, settings.computed, tensors, oracle, task)
+    notes["ignored"].insert(0, _describe_unknown(folder, family))
     notes["tokenizer"] = [family.describe_unread(folder)]
-    if hub is not None:
-        notes["source"] = [str(HubModel(hub.name, folder.name))]
+    notes["source"] = [str(HubModel(hub.name, folder.name)) if hub else None]
     certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
     return certificate
@@ -205,100 +196,99 @@ def read_huggingface(folder: Path) -> TextModel:
     return _read(folder)[0]
 
 
-def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
-    """Read a model, its family, its config and the folder's tensors that hold weights."""
-    content = Content(CONFIG, read_json(folder / CONFIG))
-    if content.fields.get("auto_map"):
-        raise CheckpointError(
-            f"{content.file} names code of the folder's own (auto_map), which is never run: import "
-            "the model that the folder was written from"
-        )
-    model_type = content.fields.get("model_type")
-    families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
-    if not families:
-        types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
-        raise CheckpointError(
-            f"{content.file} has model_type = {format_value(model_type)}; "
-            f"only {', '.join(types)} can be imported"
-        )
-    prefixes = {family.prefix for family in families.values()}
-    held, unwrapped = unwrap(read_tensors(folder), prefixes)
-    architectures = content.fields.get("architectures")
-    named = architectures[0] if isinstance(architectures, list) and architectures else None
-    class_name = named if isinstance(named, str) else ""
+def _family_of(
+    content: Content, families: Mapping[Answers, Family], held: Collection[str]
+) -> Family:
+    """Return the family of a config.json and of the names of its tensors."""
+    listed = content.fields.get("architectures")
+    title = str(listed[0]) if isinstance(listed, list) and listed else ""
+    named = [family for family in families.values() if family.title == title]
+    if title.endswith(_OTHER_HEADS) and not named:
+        known = enumerate_names([*families], "or")
+        raise content.error(f"{title:.60}, which cannot be imported: only a class for {known}")
     # Labels and choices have the same head: the class name decides, by default for labels.
     fitting = [
         family
         for answers, family in families.items()
         if answers != "tokens" and any(name.startswith(family.heads[0]) for name in held)
     ]
-    if fitting and class_name.endswith(_LABELS_OF_TOKENS):
-        raise CheckpointError(
-            f"{content.file} names {class_name:.60}, which labels tokens: only models that label "
-            "texts can be imported"
-        )
-    if fitting and class_name.endswith(_SPANS) and "spans" not in families:
-        raise CheckpointError(
-            f"{content.file} names {class_name:.60}, whose head of spans has a layer of its own: "
-            "it cannot be imported"
-        )
-    fitting = fitting or [families["tokens"]]
-    family = next((family for family in fitting if class_name == family.title), fitting[0])
-    try:
-        settings = family.fields.read(content)
-        tensors = {
-            name: tensor
-            for name, tensor in held.items()
-            if not family.is_ignored(name.removeprefix(family.prefix))
-        }
-        weights = family.prepare(settings, strip_prefix(tensors, family.prefix))
-        config = family.read_config(settings, weights)
-        task = _folder_task(folder, family.answers, settings, config)
-        ours = read_pairs(weights, family.pairs(config), config, title=family.title)
-        model = with_weights(config, ours if task is None else from_numbers(ours, task.tasks[0]))
-        tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
-    except CheckpointError as error:
-        is_known = class_name in [family.title for family in families.values()]
-        if is_known or not class_name.endswith(_WITH_OTHER_HEADS):
-            raise
-        described = f"{content.file} names {class_name:.60}, which cannot be imported"
-        raise CheckpointError(f"{described}: {error}") from error
-    if config.kind == "decoder" and family.answers == "tokens":
-        tokenizer = with_start(tokenizer, folder)
-    generation = Generation()
+    return next((f for f in fitting if f in named), (fitting or [families["tokens"]])[0])
+
+
+def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
+    """Read a model, its family, its config and the folder's tensors that hold weights."""
+    content = Content(CONFIG, read_json(folder / CONFIG))
+    if content.fields.get("auto_map"):
+        code = "code of the folder's own (auto_map), which is never run"
+        raise content.error(f"it names {code}: import the model that the folder was written from")
+    model_type = content.fields.get("model_type")
+    families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
+    if not families:
+        types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
+        known = f"only {', '.join(types)} can be imported"
+        raise content.error(f"model_type = {show(model_type)}; {known}")
+    held, unwrapped = unwrap(read_tensors(folder), {f.prefix for f in families.values()})
+    family = _family_of(content, families, held)
+    settings = family.fields.read(content)
+    tensors = {
+        name: tensor
+        for name, tensor in held.items()
+        if not family.is_ignored(name.removeprefix(family.prefix))
+    }
+    weights = family.prepare(settings, strip_prefix(tensors, family.prefix))
+    config = family.read_config(settings, weights)
+    task = _folder_task(folder, family.answers, settings, config)
+    ours = read_pairs(weights, family.pairs(config), config, title=family.title)
+    model = with_weights(config, ours if task is None else from_numbers(ours, task.tasks[0]))
+    tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
+    generation, pad_id = Generation(), None
     if config.kind != "encoder":
         generation = read_generation(folder, content.fields, config, tokenizer)
+    if config.kind == "decoder":
+        tokenizer = with_start(tokenizer, folder) if family.answers == "tokens" else tokenizer
+        pad_id = content.fields.get("pad_token_id")
     # A decoder's tokenizer without padding takes config.json's.
-    pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.pad_id is None:
         names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
         if names and not isinstance(pad_id, bool):
             roles = {**tokenizer.roles, "pad_id": names[0]}
             tokenizer = tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
-    notes: Notes = {
-        "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
-        "ignored": [],
-        "kept": [describe_kept(generation)],
-    }
-    if settings.unknown:
-        first = sorted(settings.unknown)[:_MOST_NAMED]
-        # A name may be any text: one that is not an identifier is quoted and cut.
-        quoted = [name if name.isidentifier() else format_value(name) for name in first]
-        n_others = len(settings.unknown) - len(first)
-        others = f" and {count(n_others, 'other')}" if n_others else ""
-        notes["ignored"].append(
-            f"{', '.join(quoted)}{others} of {settings.file}, unknown to transformers' "
-            f"{family.fields.title}"
-        )
+    ignored: list[str | None] = []
     for start, what in family.unread.items():
         if any(name.startswith(start) for name in held):
-            notes["ignored"].append(f"the head {start.rstrip('.')}, which {what}")
+            ignored.append(f"the head {start.rstrip('.')}, which {what}")
     if task is None and pad_id not in (None, getattr(tokenizer, "pad_id", None)):
-        notes["ignored"].append(
-            f"pad_token_id = {format_value(pad_id)} of {CONFIG}, not the tokenizer's padding"
-        )
+        ignored.append(f"pad_token_id = {show(pad_id)} of {CONFIG}, not the tokenizer's padding")
+    notes: Notes = {
+        "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
+        "ignored": ignored,
+        "kept": [describe_kept(generation)],
+    }
     text_model = TextModel(model, tokenizer, task, generation=generation)
     return text_model, family, settings, tensors, notes
+
+
+def _describe_unknown(folder: Path, family: Family) -> str | None:
+    """Name the fields that transformers' class lacks and so drops; None without transformers."""
+    if find_spec("transformers") is None:
+        return None
+    transformers: Any = import_module("transformers")
+    known = {"attn_implementation", "experts_implementation", *family.fields.fields}
+    with quiet():
+        known |= transformers.GenerationConfig().to_dict().keys()
+        config = getattr(transformers, family.fields.title)()
+        public = [name for name in read_json(folder / CONFIG) if not name.startswith("_")]
+        unknown = sorted(n for n in public if n not in known and not hasattr(config, n))
+    if not unknown:
+        return None
+    # A name may be any text: one that is not an identifier is quoted and cut.
+    quoted = [name if name.isidentifier() else show(name) for name in unknown[:_MOST_NAMED]]
+    n_others = len(unknown) - len(quoted)
+    listed = ", ".join(quoted) + (f" and {count(n_others, 'other')}" if n_others else "")
+    return f"{listed} of {CONFIG}, unknown to transformers' {family.fields.title}"
+
+
+_KINDS: dict[Answers, Kind] = {"choices": "choice", "spans": "span", "labels": "classes"}
 
 
 def _folder_task(
@@ -315,22 +305,15 @@ def _folder_task(
     """
     by_config = None
     if answers != "tokens":
-        labels: tuple[str, ...] = ()
-        kinds: dict[Answers, Kind] = {"choices": "choice", "spans": "span", "labels": "classes"}
-        kind = kinds[answers]
-        if answers == "labels":
-            labels = label_words(content)
-            # A single output is a number.
-            problem = content.fields["problem_type"]
-            stated = f"{content.file}: problem_type = {format_value(problem)}"
-            if problem == REGRESSION and len(labels) > 1:
-                raise CheckpointError(
-                    f"{stated} with {len(labels)} outputs: a recipe has one number"
-                )
-            if problem == CLASSIFICATION and len(labels) == 1:
-                raise CheckpointError(f"{stated} with one output: it has nothing to choose")
-            if len(labels) == 1:
-                kind, labels = "number", ()
+        kind = _KINDS[answers]
+        labels = label_words(content) if answers == "labels" else ()
+        problem, is_single = content.fields.get("problem_type"), len(labels) == 1
+        contradiction = {REGRESSION: len(labels) > 1, CLASSIFICATION: is_single}
+        if problem and contradiction.get(problem):
+            outputs = f"{len(labels)} outputs: a number has one, and classes have several"
+            raise content.error(f"problem_type = {show(problem)} with {outputs}")
+        if is_single:
+            kind, labels = "number", ()
         # An encoder's padding comes from its tokenizer; its class never searches rows for it.
         pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
         by_config = replace(task_of(kind, labels, config), pad_id=pad_id)
@@ -339,28 +322,24 @@ def _folder_task(
         return by_config
     spec = read_spec(read_json_object(path, CheckpointError), str(path))
     if config.kind not in KINDS[spec.format]:
-        raise CheckpointError(
-            f"{path} has the format {spec.format}, which no {config.kind} can read"
-        )
+        unread = f"the format {spec.format}, which no {config.kind} can read"
+        raise CheckpointError(f"{path} has {unread}")
     if by_config is None:
         if spec.format != "text":
             raise CheckpointError(f"{path} has the format {spec.format}: the model lacks its head")
         return spec
     task, expected = spec.tasks[0], by_config.tasks[0]
-    contradictions = {
-        f"{len(spec.tasks)} of format {spec.format}, not one of {by_config.format}": (
-            spec.format != by_config.format or len(spec.tasks) > 1
-        ),
-        f"{task.kind}, not {expected.kind}": task.kind != expected.kind,
-        f"labels {', '.join(task.labels)}, not {', '.join(expected.labels)}": (
-            task.labels != expected.labels
-        ),
-        f"{spec.context} tokens, more than {by_config.context}": spec.context > by_config.context,
+    compared = {
+        "tasks": (len(spec.tasks), 1),
+        "format": (spec.format, by_config.format),
+        "kind": (task.kind, expected.kind),
+        "labels": (", ".join(task.labels), ", ".join(expected.labels)),
+        "context": (spec.context, min(spec.context, by_config.context)),
     }
-    if conflicts := [words for words, is_so in contradictions.items() if is_so]:
-        raise CheckpointError(
-            f"{path} contradicts config.json ({conflicts[0]:.200}): leave {FILE_NAME} out"
-        )
+    for name, (stated, wanted) in compared.items():
+        if stated != wanted:
+            both = f"{name} {stated!s:.80}, not {wanted!s:.80}"
+            raise CheckpointError(f"{path} contradicts config.json ({both}): leave it out")
     return spec
 
 
@@ -453,18 +432,12 @@ def export_transformers(
     A model that no class represents gets a modelling file of its own (``export_own_code``), unless
     a class is named.
     """
-    spec = text_model.task
-    reason = None
     try:
-        family_for(text_model.model.config, None if spec is None else spec.tasks[0], class_name)
+        certificate = export_huggingface(text_model, out, class_name)
     except ConfigError as refusal:
         if class_name is not None:
             raise
-        reason = str(refusal).rpartition(": ")[0]
-    if reason is None:
-        certificate = export_huggingface(text_model, out, class_name)
-    else:
-        certificate = export_own_code(text_model, out, reason)
+        certificate = export_own_code(text_model, out, str(refusal).rpartition(": ")[0])
     described = read_json(out / CONFIG)
     name = described["architectures"][0]
     has_tokenizer = (out / CONFIG_NAME).is_file()

@@ -55,10 +55,10 @@ from sublayer.interop.certificate import (
     certify_tokenizer,
     quiet,
 )
+from sublayer.interop.decoders import Gpt2
 from sublayer.interop.family import Family, Fields, Oracle, as_labels, label_fields
 from sublayer.interop.folder import CONFIG, WEIGHTS, write_json
 from sublayer.interop.foreign_config import ANY, Rule, Table, names, networks, refused_fields
-from sublayer.interop.gpt import Gpt2
 from sublayer.interop.seq2seq import T5, special_ids
 from sublayer.interop.tokenizers import describe_text
 from sublayer.interop.weight_map import expand

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.config.model import BiasedMap
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import embedding_width, n_copies, slot, stacks
+from sublayer.config.stacks import embedding_width, has_bias, n_copies, slot, stacks
 from sublayer.errors import CheckpointError
+from sublayer.interop.foreign_config import QUANTISED
 from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids
 from sublayer.model.transformer import Transformer, compose
@@ -29,61 +31,49 @@ class Pair:
     """One of our tensors, and the tensors of theirs that form it."""
 
     theirs: tuple[str, ...]
-    """Several are stacked along our first axis; a single one holds stacked maps one after
-    another."""
+    """Several are stacked along our first axis; a single one holds stacked maps one after another.
+    Without any, ours is zeros."""
     ours: str
     is_transposed: bool = False
     """True where theirs is ``[d_in, d_out]``, and ours ``[d_out, d_in]``."""
     is_row: bool = False
     """True where our vector is a one-row matrix in theirs."""
+    added: float = 0.0
+    """Number that their class adds to the tensor's."""
 
     def shape(self, ours: torch.Size) -> list[int]:
         """Return the shape of their tensors where ours has shape ``ours``."""
         part = ours if len(self.theirs) == 1 else ours[1:]
         if self.ours.endswith(".bias"):
-            width = part.numel()
-            return [1, width] if self.is_row else [width]
+            return [1, part.numel()] if self.is_row else [part.numel()]
         if self.is_transposed:
-            d_in = part[-1]
-            return [d_in, part.numel() // d_in]
-        if len(part) == 3:
-            return [part[0] * part[1], part[2]]
-        return list(part)
+            return [part[-1], part.numel() // part[-1]]
+        return [part[0] * part[1], part[2]] if len(part) == 3 else list(part)
 
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
         """Convert their tensors, in the order of ``theirs``, to ours of shape ``ours``."""
-        if self.is_transposed:
-            parts = [part.T for part in parts]
-        # A single tensor holds all of ours; several are stacked along our first axis.
+        if not parts:
+            return torch.zeros(ours)
+        parts = [part.T if self.is_transposed else part for part in parts]
         joined = parts[0] if len(parts) == 1 else torch.stack(parts)
-        return joined.reshape(ours).contiguous()
+        joined = joined.reshape(ours).contiguous()
+        return joined + self.added if self.added else joined
 
     def write(self, tensor: Tensor) -> dict[str, Tensor]:
         """Convert our tensor to theirs, by name; each is a contiguous copy, without a gradient."""
+        assert self.theirs or not tensor.any(), f"{self.ours} is zeros"
         parts = [tensor] if len(self.theirs) == 1 else list(tensor.unbind())
         written = {}
-        for name, part in zip(self.theirs, parts, strict=True):
+        for name, part in zip(self.theirs, parts, strict=bool(self.theirs)):
             if self.ours.endswith(".bias"):
                 part = part.flatten()[None] if self.is_row else part.flatten()
             elif self.is_transposed:
                 part = part.reshape(-1, part.shape[-1]).T
             elif part.dim() == 3:
                 part = part.flatten(0, 1)
-            written[name] = part.detach().clone(memory_format=torch.contiguous_format)
+            part = part.detach().clone(memory_format=torch.contiguous_format)
+            written[name] = part - self.added if self.added else part
         return written
-
-
-class Zeros(Pair):
-    """One of our tensors without a counterpart: read as zeros, never written."""
-
-    def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
-        """Return zeros of shape ``ours``."""
-        return torch.zeros(ours)
-
-    def write(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Return no tensors: ours holds only zeros."""
-        assert not tensor.any(), f"{self.ours} is zeros"
-        return {}
 
 
 def pair_linear(
@@ -144,11 +134,10 @@ def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in state.items()}
 
 
-_QUANTISED = "quantised weights: import the model that they were quantised from"
 _ALTERED = {
     "lora_": "an unmerged adapter (LoRA): save it merged with peft (merge_and_unload)",
-    "qweight": _QUANTISED,
-    ".absmax": _QUANTISED,
+    "qweight": QUANTISED,
+    ".absmax": QUANTISED,
     "parametrizations.": "parametrizations of weights: save it without them",
 }
 """Parts of tensor names that show why other tensors are missing, and the remedy."""
@@ -164,34 +153,25 @@ def read_pairs(
 ) -> dict[str, Tensor]:
     """Convert another system's tensors to ours; ``title`` and ``file`` describe them in errors.
 
-    Pairs of parts that the model lacks are skipped.
-
-    Tensors become float32, unless all are float64. Raises CheckpointError, naming the tensor, where
-    one is missing, has another shape, is unknown, or holds anything but finite floating-point
-    numbers.
+    Pairs of parts that the model lacks are skipped. Tensors become float32, unless all are float64.
+    Raises CheckpointError, naming the tensor, where one is missing, has another shape, is unknown,
+    or holds anything but finite floating-point numbers.
     """
     # Checked before any block is built.
     n_blocks = sum(max(n_copies(config, stack, e) for e in stack.block) for stack in stacks(config))
     if n_blocks > len(tensors):
-        raise CheckpointError(
-            f"{file} asks for {count(n_blocks, 'block')} of weights, "
-            f"but the weights hold {count(len(tensors), 'tensor')}"
-        )
+        held = count(len(tensors), "tensor")
+        raise CheckpointError(f"{file} asks for {n_blocks:,} blocks of weights, which hold {held}")
     shapes = shapes_of(config)
     pairs = [pair for pair in pairs if pair.ours in shapes]
     names = [name for pair in pairs for name in pair.theirs]
     missing = [name for name in names if name not in tensors]
     if missing:
-        joined = " ".join(tensors)
-        altered = next(
-            (f"; they hold {what}" for part, what in _ALTERED.items() if part in joined), ""
-        )
-        raise CheckpointError(f"the weights lack {missing[0]}{_others(missing)}{altered}")
-    unknown = sorted(tensors.keys() - set(names))
-    if unknown:
-        raise CheckpointError(
-            f"the weights hold {unknown[0]}{_others(unknown)}, unknown to {title}"
-        )
+        found = [what for part, what in _ALTERED.items() if part in " ".join(tensors)]
+        altered = f"; they hold {found[0]}" if found else ""
+        raise CheckpointError(f"the weights lack {_first_of(missing)}{altered}")
+    if unknown := sorted(tensors.keys() - set(names)):
+        raise CheckpointError(f"the weights hold {_first_of(unknown)}, unknown to {title}")
     # All shapes are checked before the first tensor is copied.
     for pair in pairs:
         expected = pair.shape(shapes[pair.ours])
@@ -216,10 +196,7 @@ def assemble(
     title: str,
     file: str = "config.json",
 ) -> Transformer:
-    """Build a model, in evaluation mode, from another system's tensors; without a tokenizer.
-
-    Raises CheckpointError as ``read_pairs`` does.
-    """
+    """Build a model, in evaluation mode, from another system's tensors as ``read_pairs`` does."""
     return with_weights(config, read_pairs(tensors, pairs, config, title=title, file=file))
 
 
@@ -252,39 +229,33 @@ def unwrap(
 
     The prefixes of ``torch.compile``, distributed training and FSDP are known; any other prefix
     common to all names is stripped too, unless it begins one of ``prefixes``, those of known
-    classes.
-
-    Raises CheckpointError where two names become equal.
+    classes. Raises CheckpointError where two names become equal.
     """
     stripped: dict[str, Tensor] = {}
     removed: dict[str, None] = {}
     for name, tensor in tensors.items():
-        wrappers = "".join(_WRAPPER.findall(name)).split(".")[:-1]
-        removed |= dict.fromkeys(wrappers)
+        removed |= dict.fromkeys(re.findall(r"\w+\.", "".join(_WRAPPER.findall(name))))
         short = _WRAPPER.sub("", name)
         if short in stripped:
-            raise CheckpointError(
-                f"the weights hold {short} twice, once as {name}: leave one of them out"
-            )
+            raise CheckpointError(f"the weights hold {short} twice, once as {name}: leave one out")
         stripped[short] = tensor
-    while len(first := {name.partition(".")[0] for name in stripped}) == 1:
-        (outer,) = first
-        prefix = f"{outer}."
-        if any(known.startswith(prefix) for known in prefixes):
+    while len(outer := {name[: name.find(".") + 1] for name in stripped}) == 1:
+        (prefix,) = outer
+        if not prefix or any(known.startswith(prefix) for known in prefixes):
             break
-        if not all(name.startswith(prefix) for name in stripped):
-            break
-        removed[outer] = None
+        removed[prefix] = None
         stripped = strip_prefix(stripped, prefix)
     if not removed:
         return stripped, None
-    listed = ", ".join(f"{name}." for name in removed)
+    listed = ", ".join(removed)
     return stripped, f"{listed} was stripped from the names of tensors: a wrapper's prefix"
 
 
-def _others(names: list[str]) -> str:
-    n_others = len(names) - 1
-    return f" and {count(n_others, 'other')}" if n_others else ""
+def _first_of(names: list[str]) -> str:
+    return names[0] + (f" and {count(len(names) - 1, 'other')}" if len(names) > 1 else "")
+
+
+_MAPS: tuple[BiasedMap, ...] = ("query", "key", "value")
 
 
 def expand(
@@ -295,15 +266,12 @@ def expand(
     Parts that the model lacks become parts without effect: biases of zeros, gain 1 and offset 0 for
     norms without parameters, an identity projection, segments of zeros. Shared weights are repeated
     in each block; fixed or absent positions become a table; scaled embeddings become a scaled table
-    and a separate, unscaled output matrix.
+    and a separate, unscaled output matrix. Repeated tensors share memory.
 
-    ``required`` is the result of a class's ``required_fields`` for the config. Repeated tensors
-    share memory.
+    ``required`` is the result of a class's ``required_fields`` for the config.
     """
     full = config.model_copy(update=dict(required))
-    shapes = shapes_of(full)
-    # Name prefixes of each sub-layer in the full model, and of the sub-layer that they are read
-    # from.
+    # Prefixes of each sub-layer in the full model, and of the sub-layer that they are read from.
     own_prefixes = {}
     for stack in stacks(config):
         is_source = config.kind == "encoder-decoder" and stack.name == "encoder"
@@ -319,32 +287,30 @@ def expand(
         weights.setdefault("head.weight", table)
         table = weights["embedding.weight"] = table * table.shape[1] ** 0.5
     expanded = {}
-    for name, shape in shapes.items():
+    for name, shape in shapes_of(full).items():
         source = name
         if in_block := re.match(r".*\.sublayers\.\d+\.\d+\.", name):
             source = own_prefixes[in_block[0]] + name.removeprefix(in_block[0])
-        match name:
-            case "head.weight":
-                tensor = weights.get("head.weight", table)
-            case "segment_table.weight" if config.segments == "second":
-                second = weights[name]
-                tensor = torch.cat([torch.zeros_like(second), second])
-            case "positions.tables.0.weight" | "source.positions.tables.0.weight" if (
-                config.positions == "sinusoidal"
-            ):
-                positions = torch.arange(shape[0]) + config.first_position
-                width = embedding_width(config)
-                tensor = sinusoids(
-                    positions, d_model=width, dtype=table.dtype, form=config.sinusoids
-                )
-            case _ if source in weights:
-                tensor = weights[source]
-            case "embedding.projection.weight":
-                tensor = torch.eye(*shape, dtype=table.dtype)
-            case _:
-                fillable = (".bias", "norm.weight", "positions.tables.0.weight")
-                assert name.endswith((*fillable, "segment_table.weight")), source
-                fill = torch.ones if name.endswith("norm.weight") else torch.zeros
-                tensor = fill(shape, dtype=table.dtype)
+        tensor = weights.get(source)
+        if name == "head.weight":
+            tensor = weights.get("head.weight", table)
+        elif name == "segment_table.weight" and config.segments == "second":
+            tensor = torch.cat([torch.zeros_like(weights[name]), weights[name]])
+        elif name.endswith("positions.tables.0.weight") and config.positions == "sinusoidal":
+            positions = torch.arange(shape[0]) + config.first_position
+            width, form = embedding_width(config), config.sinusoids
+            tensor = sinusoids(positions, d_model=width, dtype=table.dtype, form=form)
+        elif tensor is None and name == "embedding.projection.weight":
+            tensor = torch.eye(*shape, dtype=table.dtype)
+        elif tensor is None:
+            fillable = (".bias", "norm.weight", "positions.tables.0.weight", "segment_table.weight")
+            assert name.endswith(fillable), source
+            fill = torch.ones if name.endswith("norm.weight") else torch.zeros
+            tensor = fill(shape, dtype=table.dtype)
+        elif name.endswith("function.projection.bias") and tensor.shape != shape:
+            # Some of the stacked maps have a bias.
+            biases = tensor.new_zeros(shape)
+            biases[[has_bias(config, each) for each in _MAPS[-shape[0] :]]] = tensor
+            tensor = biases
         expanded[name] = tensor
     return full, expanded

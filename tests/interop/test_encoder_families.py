@@ -109,7 +109,7 @@ def test_the_discriminator_of_an_electra_is_an_encoder(tmp_path):
 def test_heads_that_a_recipe_lacks_are_refused_by_the_name_of_the_class(tmp_path):
     title = "ModernBertForQuestionAnswering"
     original = tiny("modernbert", title=title, architectures=[title])
-    check_refused(original.save(tmp_path / "spans"), f"{title}, whose head of spans")
+    check_refused(original.save(tmp_path / "spans"), f"{title}, which cannot be imported")
     title = "BartForSequenceClassification"
     original = tiny("bart", title=title, architectures=[title])
     check_refused(original.save(tmp_path / "labels"), f"{title}, which cannot be imported")

@@ -407,7 +407,7 @@ ATTENTION, UNSHARED = "encoder.layers.0.self_attn", {"share_all_embeddings": Fal
     (altered(f"{ATTENTION}.in_proj_bias", torch.ones(31)), r"in_proj_bias has shape \[31\]"),
     (altered(BIAS, torch.full((10,), torch.nan)), "fc2.bias holds numbers that are not fin"),
     (altered(BIAS, torch.ones(10).to_sparse()), "not the name of a plain tensor"),
-    ({"encoder_learned_pos": True}, "as a recipe: encoder_learned_pos = True"),
+    ({"encoder_learned_pos": True}, "as a recipe: encoder_learned_pos = true"),
     ({"decoder_embed_dim": 12}, "decoder_embed_dim = 12: both stacks share one"),
     ({"encoder_embed_dim": 11, "decoder_embed_dim": 11}, "encoder_embed_dim = 11 is odd"),
     ({"decoder_normalize_before": False}, "both stacks share one"),

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.interop.decoders import Decoder
 from sublayer.interop.huggingface import FAMILIES
 from sublayer.model.context import Layout
-from tests.interop.classes import CLASSES, EXPORTED, IN_FLOAT32, VOCAB_SIZE
+from tests.interop.classes import CLASSES, EXPORTED, VOCAB_SIZE
 from tests.model.test_published import Lifted
 
 LENGTH, CONTEXT = 7, 8
@@ -24,9 +23,9 @@ UNREAD = {"bart": "embed_positions", "roberta": "position_embeddings"}
 @contextmanager
 def lifted(kind, dtype=torch.float64):
     """Compute in float64 what a decoder of transformers, or ModernBERT, computes in float32."""
-    model_type = kind.config_class.model_type
-    is_narrow = isinstance(FAMILIES.get(model_type), Decoder) or model_type in IN_FLOAT32
-    is_lifted = is_narrow and dtype == torch.float64
+    family = FAMILIES.get(kind.config_class.model_type)
+    is_rotary = family is not None and family.always.get("positions") == "rotary"
+    is_lifted = is_rotary and dtype == torch.float64
     usual = torch.get_default_dtype()
     torch.set_default_dtype(dtype if is_lifted else usual)
     try:

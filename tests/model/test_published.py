@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.step import Stepper
-from sublayer.interop.decoders import AROUND, ATTENTION, GROUPED, HEAD_NORMS, NETWORK, GptJ, GptNeoX
+from sublayer.interop.decoders import AROUND, GROUPED, HEAD_NORMS, LLAMA, Gpt2, GptJ, GptNeoX
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.transformer import compose
@@ -50,7 +50,7 @@ class Published:
     """Fields of its config, over ``SETTINGS``; an Ellipsis leaves one out."""
     fields: Mapping[str, object] = field(default_factory=dict)
     """Fields of ``[model]``, over ``FIELDS``."""
-    layer: Mapping[str, str] = field(default_factory=lambda: ATTENTION | NETWORK)
+    layer: Mapping[str, str] = field(default_factory=lambda: LLAMA)
     """Modules of a layer by ours, ``entry.path``: several are concatenated in this order."""
     outside: Mapping[str, str] = field(default_factory=lambda: OUTSIDE)
     unit: str = "model.layers."
@@ -118,6 +118,11 @@ def of_heads(tensors):
     return found
 
 
+def transposed(tensors):
+    """Transpose the maps of GPT-2, which are from input to output."""
+    return {n: x.T if ".c_" in n and n.endswith("weight") else x for n, x in tensors.items()}
+
+
 def without_experts(model):
     """Put Llama's network in the place of GPT-OSS's experts, which also return their routing."""
     from transformers.models.llama.modeling_llama import LlamaConfig, LlamaMLP
@@ -142,7 +147,7 @@ PUBLISHED = [
         "MistralForCausalLM",
         {**rope(500.0), "sliding_window": 4, "num_key_value_heads": 2},
         {"rotary_base": 500.0, "attention_window": 4, "n_kv_heads": 2},
-        GROUPED | NETWORK,
+        LLAMA | GROUPED,
     ),
     Published(
         "SmolLM3ForCausalLM",
@@ -150,7 +155,7 @@ PUBLISHED = [
         | {**rope(500.0), "num_key_value_heads": 2},
         {"rotary_base": 500.0, "position_pattern": "PN", "n_kv_heads": 2}
         | {"attention_window": 3, "window_pattern": "GL"},
-        GROUPED | NETWORK,
+        LLAMA | GROUPED,
     ),
     Published(
         "Gemma3ForCausalLM",
@@ -159,7 +164,7 @@ PUBLISHED = [
         {"attention_window": 4, "window_pattern": "LG", "d_head": 6, "n_kv_heads": 2}
         | {"rotary_base": 500.0, "rotary_local_base": 50.0, "qk_norm": "rms", "ffn": "geglu"}
         | {"norm_order": "around", "embedding_scale": "sqrt"},
-        GROUPED | NETWORK | AROUND | HEAD_NORMS,
+        LLAMA | GROUPED | AROUND | HEAD_NORMS,
         added_gain=1.0,
     ),
     Published(
@@ -177,7 +182,7 @@ PUBLISHED = [
         | {"ffn": "geglu", "norm_order": "around", "embedding_scale": "sqrt"}
         | {"attention_scale": 3.0, "score_cap": 0.7, "logit_cap": 1.5, "tie_embeddings": True}
         | {"n_kv_heads": 2},
-        GROUPED | NETWORK | AROUND,
+        LLAMA | GROUPED | AROUND,
         added_gain=1.0,
     ),
     Published(
@@ -188,26 +193,26 @@ PUBLISHED = [
         {"rotary_base": 500.0, "sinks": True, "norm_eps": 1e-5, "d_head": 6, "n_kv_heads": 2}
         | {"bias": dict.fromkeys(("query", "key", "value", "output"), True)}
         | {"attention_window": 3, "window_pattern": "LG"},
-        GROUPED | NETWORK | {"0.function": "self_attn"},
+        LLAMA | GROUPED | {"0.function": "self_attn"},
         prepare=without_experts,
     ),
     Published(
         "LlamaForCausalLM",
         {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True},
         {"n_kv_heads": 2, "bias": True},
-        GROUPED | NETWORK,
+        LLAMA | GROUPED,
     ),
     Published(
         "MistralForCausalLM",
         {"num_key_value_heads": 1, "sliding_window": None, "head_dim": 6},
         {"n_kv_heads": 1, "d_head": 6},
-        GROUPED | NETWORK,
+        LLAMA | GROUPED,
     ),
     Published(
         "Qwen2ForCausalLM",
         {"num_key_value_heads": 2},
         {"n_kv_heads": 2, "bias": {"query": True, "key": True, "value": True}},
-        GROUPED | NETWORK,
+        LLAMA | GROUPED,
     ),
     Published(
         "Qwen2ForCausalLM",
@@ -218,7 +223,7 @@ PUBLISHED = [
         "Qwen3ForCausalLM",
         {"num_key_value_heads": 2, "head_dim": 6},
         {"n_kv_heads": 2, "d_head": 6, "qk_norm": "rms"},
-        GROUPED | NETWORK | HEAD_NORMS,
+        LLAMA | GROUPED | HEAD_NORMS,
     ),
     Published(
         "GPTNeoXForCausalLM",
@@ -248,6 +253,16 @@ PUBLISHED = [
         "transformer.h.",
     ),
     Published(
+        "GPT2LMHeadModel",
+        {"n_inner": 20, "intermediate_size": ...}
+        | dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+        {"norm": "layer", "positions": "learned", "ffn": "gelu", "bias": True},
+        Gpt2.layer,
+        {**OUTSIDE_GPTJ, "positions.tables.0": "transformer.wpe"},
+        "transformer.h.",
+        split=transposed,
+    ),
+    Published(
         "GraniteForCausalLM",
         {
             "num_key_value_heads": 2, "embedding_multiplier": 3.0, "residual_multiplier": 0.22,
@@ -256,13 +271,13 @@ PUBLISHED = [
         },
         {"n_kv_heads": 2, "embedding_scale": 3.0, "residual_scale": 0.22}
         | {"attention_scale": 1 / 0.3, "output_scale": 2.5},
-        GROUPED | NETWORK,
+        LLAMA | GROUPED,
     ),
     Published(
         "Olmo2ForCausalLM",
         {"rms_norm_eps": 1e-6},
         {"norm_order": "after", "qk_norm": "rms", "qk_norm_over": "all"},
-        ATTENTION | NETWORK | AROUND | HEAD_NORMS,
+        LLAMA | AROUND | HEAD_NORMS,
     ),
     Published(
         "CohereForCausalLM",
@@ -276,7 +291,7 @@ PUBLISHED = [
         {"ffn": "relu2", "norm_affine": False, "final_norm": "plain", "embedding_norm": "plain"}
         | {"qk_norm": "rms", "qk_norm_place": "after", "qk_norm_gain": False}
         | {"rotary_layout": "halves-clockwise", "logit_cap": 1.5},
-        ATTENTION | {"1.function.input": "mlp.fc1", "1.function.output": "mlp.fc2"},
+        LLAMA | {"1.function.input": "mlp.fc1", "1.function.output": "mlp.fc2"},
     ),
 ]  # fmt: skip
 NAMES = [f"{number} {row.title}" for number, row in enumerate(PUBLISHED)]
