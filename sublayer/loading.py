@@ -1,6 +1,8 @@
 """Load a trained model from a run, a checkpoint or a model folder."""
 
+import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -21,7 +23,7 @@ from sublayer.files.checkpoints import (
 )
 from sublayer.files.parsing import check_typed, read_json_object
 from sublayer.files.storage import describe_absence
-from sublayer.model.model_folder import load_weights, read_config
+from sublayer.model.model_folder import load_weights, read_config, spec_files
 from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose
 from sublayer.numbers import count
@@ -151,6 +153,17 @@ def load_generation(folder: Path) -> Generation:
         return Generation()
     content = read_json_object(path, CheckpointError)
     return check_typed(content, Generation, str(path), CheckpointError, has_tuples=True)
+
+
+def text_files(text_model: TextModel) -> dict[str, bytes]:
+    """Return the files of a model folder besides its model: tokenizer, task, settings kept."""
+    files = spec_files(text_model.task)
+    if text_model.tokenizer is not None:
+        files[TOKENIZER_NAME] = text_model.tokenizer.serialize()
+    if text_model.generation != Generation():
+        content = json.dumps(asdict(text_model.generation), indent=1, ensure_ascii=False)
+        files[GENERATION_NAME] = content.encode() + b"\n"
+    return files
 
 
 def find_model(path: Path) -> Path:

@@ -358,8 +358,6 @@ def generate(
         raise ConfigError(f"{path} is an {kind} and predicts no next token: name a decoder's run")
     if beam is not None:
         raise ConfigError(f"--beam {beam} fills gaps, but {path} is a decoder: leave it out")
-    if engine == "ctranslate2" and sampling.temperature > 0.0:
-        note(f"sampled by {engine}, whose draws differ from sublayer's of the same seed")
     texts, n_tokens, seconds = continue_prompt(
         text_model,
         path,

@@ -100,6 +100,10 @@ class BeamSettings:
         """
         return int(self.max_length_ratio * n_source + self.max_length_offset)
 
+    def length_limit(self, n_source: int, n_positions: int) -> int:
+        """Compute the maximum length for a decoder of ``n_positions``; at least 1."""
+        return max(1, min(self.max_length(n_source), n_positions - 1))
+
     def score(self, log_p: float, n_tokens: int) -> float:
         """Score a closed hypothesis by its length, end included; higher is better.
 
@@ -170,23 +174,29 @@ def search(
         raise ConfigError(
             "the model is in training mode, with dropout: call model.eval() before translating"
         )
+    ids = {
+        "end_id": end_id,
+        "pad_id": pad_id,
+        "start_id": end_id if start_id is None else start_id,
+    }
+    waiting = enumerate(sources)
     if model.engine is not None:
         assert not other_ends and goes_on is None, "an engine knows one end"
-        ids = {"end_id": end_id, "pad_id": pad_id, "sentences": sentences}
-        yield from model.engine.search(sources, settings, **ids)
+        while part := list(islice(waiting, sentences)):
+            rows = [[*source.tolist(), end_id] for _, source in part]
+            longest = [settings.length_limit(len(row), model.config.max_len) for row in rows]
+            found = model.engine.search(rows, longest, settings, **ids)
+            yield from zip((number for number, _ in part), found, strict=True)
         return
     batch = _SourceSearch(
         model,
         settings,
         sentences,
-        end_id=end_id,
-        pad_id=pad_id,
-        start_id=end_id if start_id is None else start_id,
+        **ids,
         other_ends=other_ends,
         continuations=continuations,
         goes_on=goes_on,
     )
-    waiting = enumerate(sources)
     while True:
         if batch.n_sentences <= _REFILL * sentences:
             n_free = sentences - batch.n_sentences
@@ -493,9 +503,9 @@ class _SourceSearch(_Search):
         slots = free[: len(sources)]
         sentences = []
         for number, ids in sources:
-            n_source = len(ids) + 1  # with its end
-            longest = min(self._settings.max_length(n_source), self._max_len - 1)
-            sentences.append(_Sentence(number, max_length=max(1, longest)))
+            # With its end.
+            longest = self._settings.length_limit(len(ids) + 1, self._max_len)
+            sentences.append(_Sentence(number, max_length=longest))
         tokens, mask = self._batch([ids for _, ids in sources])
         self._stepper.admit(tokens, mask, self._cache, slots)
         self.begin(sentences, slots, self._start)

@@ -130,7 +130,7 @@ def generate(
         )
     if model.engine is not None:
         room = longest - prompt.shape[1] + 1
-        if n_tokens > room:
+        if n_tokens > room and not isinstance(model, Lstm):
             raise ConfigError(
                 f"--engine {model.engine.name} cannot slide beyond the context of {longest:,}: "
                 f"give --tokens {room:,} or fewer, or leave --engine out"
@@ -290,7 +290,7 @@ def continue_prompt(
     context = None if path is None else read_run_recipe(path).data.context
     # Without these, no part of the text is read before its end.
     is_read = bool(stops) or show is not None
-    until = None if is_read else [] if tokenizer.end_id is None else [tokenizer.end_id]
+    until = None if is_read else sorted(ends)
     start = time.perf_counter()
     steps = generate(
         model,

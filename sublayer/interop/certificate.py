@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,20 +20,19 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.settings import read_token_files
-from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.files.storage import check_paths, new_folder
-from sublayer.interop.exits import Exported
+from sublayer.errors import CheckpointError, DataError
+from sublayer.interop.exits import Exported, new_export
 from sublayer.interop.family import Oracle
 from sublayer.interop.folder import WEIGHTS, write_json
-from sublayer.loading import GENERATION_NAME, TOKENIZER_NAME
+from sublayer.loading import text_files
 from sublayer.model.context import Layout
-from sublayer.model.model_folder import describe_model, save_model, spec_files
+from sublayer.model.model_folder import describe_model, save_model
 from sublayer.model.parameters import parameter_roles
 from sublayer.model.transformer import Body, Encoder, EncoderDecoder, Transformer
 from sublayer.objective.supervised.heads import unscaled
 from sublayer.system.machine import format_bytes, total_memory
 from sublayer.tasks.task import Task
-from sublayer.text_model import Generation, TextModel
+from sublayer.text_model import TextModel
 
 CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"
@@ -338,12 +337,7 @@ def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any])
 
     Raises CheckpointError where ``out`` exists or cannot be written.
     """
-    files = spec_files(text_model.task)
-    if text_model.tokenizer is not None:
-        files[TOKENIZER_NAME] = text_model.tokenizer.serialize()
-    if text_model.generation != Generation():
-        content = json.dumps(asdict(text_model.generation), indent=1, ensure_ascii=False)
-        files[GENERATION_NAME] = content.encode() + b"\n"
+    files = text_files(text_model)
     files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
     save_model(out, text_model.model, files)
 
@@ -355,7 +349,6 @@ def export_safetensors(text_model: TextModel, out: Path) -> Exported:
     of each block in the order of execution. Raises ConfigError where ``out`` exists or cannot be
     written, CheckpointError where the file has other numbers.
     """
-    check_paths(out, out)
     model = text_model.model
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}
     roles = parameter_roles(model)
@@ -368,29 +361,21 @@ def export_safetensors(text_model: TextModel, out: Path) -> Exported:
                 [f"{stack}.sublayers.{index}.{slot}" for index, slot in enumerate(slots)]
                 for slots in body.stack.slots
             ]
-    files = spec_files(text_model.task)
-    if text_model.tokenizer is not None:
-        files["tokenizer.json"] = text_model.tokenizer.serialize()
-    try:
-        with new_folder(out) as partial:
-            save_file(weights, partial / WEIGHTS)
-            write_json(partial / "weights.json", {"tensors": tensors, "order": order})
-            describe_model(partial, model.config, files)
-            stored = load_file(partial / WEIGHTS)
-            if not all(torch.equal(stored[name], value) for name, value in weights.items()):
-                raise CheckpointError(f"{out} has other numbers than the model: it was not written")
-            certificate = {
-                "checked": True,
-                "compared": "weights",
-                "against": "the file",
-                "largest_difference": {_name(model.embedding.weight.dtype): 0.0},
-                "largest_logit": max(float(value.abs().max()) for value in weights.values()),
-            }
-            write_json(partial / CERTIFICATE, certificate)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {out}: {error.strerror or error}; name another folder"
-        ) from None
+    with new_export(out) as partial:
+        save_file(weights, partial / WEIGHTS)
+        write_json(partial / "weights.json", {"tensors": tensors, "order": order})
+        describe_model(partial, model.config, text_files(text_model))
+        stored = load_file(partial / WEIGHTS)
+        if not all(torch.equal(stored[name], value) for name, value in weights.items()):
+            raise CheckpointError(f"{out} has other numbers than the model: it was not written")
+        certificate = {
+            "checked": True,
+            "compared": "weights",
+            "against": "the file",
+            "largest_difference": {_name(model.embedding.weight.dtype): 0.0},
+            "largest_logit": max(float(value.abs().max()) for value in weights.values()),
+        }
+        write_json(partial / CERTIFICATE, certificate)
     following = f"safetensors.torch.load_file({str(out / WEIGHTS)!r})"
     return Exported("safetensors", certificate, text_model.tokenizer is not None, following)
 

@@ -1,4 +1,4 @@
-"""Export to CTranslate2: its specs built from our config and weights, a certificate, the engine.
+"""Export to CTranslate2: its specs built from our config and weights, and its engine.
 
 Steps and residual scales become factors of a sub-layer's last map or norm, missing offsets and
 gains zeros and ones. Shared weights are repeated in each block; CTranslate2 writes equal tensors
@@ -6,9 +6,9 @@ once.
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby, islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -18,8 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sublayer.config.model import FFNS, POSITIONS
 from sublayer.config.recipe import ResolvedModel
@@ -27,21 +26,27 @@ from sublayer.config.stacks import attention_forms, is_factorised, n_rotated, st
 from sublayer.data.tasks.figure import show_tokens, special_names
 from sublayer.data.tokenizers.base import ByteTokenizer, Tokenizer, WrappedTokenizer
 from sublayer.data.tokenizers.subword import BYTE_NAMES
-from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
-from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.errors import CheckpointError, ConfigError, extra_module
-from sublayer.files.storage import as_typed, check_paths, new_folder
-from sublayer.interop.certificate import CERTIFICATE, HIDDEN_STATES, LOGITS, CertificateBatch
-from sublayer.interop.engines import describe_folder, open_engine
-from sublayer.interop.exits import Exported
-from sublayer.interop.folder import write_json
-from sublayer.interop.foreign_config import ANY, COMMON, Rule, Table, networks, refused_fields
+from sublayer.decode.beam import BeamHypothesis, BeamSettings
+from sublayer.decode.sample import Sampling
+from sublayer.errors import ConfigError, extra_module
+from sublayer.files.storage import as_typed
+from sublayer.interop.certificate import HIDDEN_STATES, LOGITS, CertificateBatch
+from sublayer.interop.engines import (
+    Compared,
+    Ends,
+    Rows,
+    export_engine,
+    special_ids,
+    token_logits,
+)
+from sublayer.interop.foreign_config import ANY, COMMON, Rule, Table, networks
 from sublayer.model.blocks import Attention, CrossAttention, FeedForward, Sublayer
 from sublayer.model.context import Layout
 from sublayer.model.layers import StackedLinear
 from sublayer.model.positions import RelativePositions
-from sublayer.model.transformer import Body, Decoder, Encoder, EncoderDecoder, Transformer
+from sublayer.model.transformer import Body, Encoder, EncoderDecoder, Transformer
 from sublayer.system.machine import choose_device
+from sublayer.system.terminal import note
 from sublayer.text_model import TextModel
 
 NAME = "ctranslate2"
@@ -52,8 +57,18 @@ _USES = {
     "encoder-decoder": "translate {} < lines.txt",
 }
 _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "sigmoid": "Sigmoid", "gelu": "GELUTanh"}
-_BLOCK, _FED = ("attention", "ffn"), ("attention", "cross", "ffn")
+_IN_TURN, _FED = ("attention", "ffn"), ("attention", "cross", "ffn")
 _PARALLEL = (("attention", "+ffn"), ("ffn", "+attention"))
+_ADDED = ("sinusoidal", "learned", "rotary", "none")
+_ANY = """
+    n_layers n_decoder_layers d_model n_heads d_head n_kv_heads d_ff d_embed vocab_size max_len
+    project_embeddings embedding_norm segments gelu parallel_norm norm_affine norm_bias norm_eps
+    final_norm rotary_base rotary_local_base rotary_fraction window_pattern relative_buckets
+    relative_distance share softmax bias tie_embeddings embedding_scale residual_scale output_scale
+    logit_cap attention_scale qk_norm_gain head_bias head_activation decoder_start pooler
+    sentence_classes
+"""
+"""Fields of any value."""
 
 
 def _names(config: ResolvedModel, index: int = 0) -> tuple[str, ...]:
@@ -63,17 +78,12 @@ def _names(config: ResolvedModel, index: int = 0) -> tuple[str, ...]:
 
 
 def _has_block(config: ResolvedModel) -> bool:
-    return _names(config) in (_BLOCK, *(_PARALLEL if config.kind == "decoder" else ()))
+    return _names(config) in (_IN_TURN, *(_PARALLEL if config.kind == "decoder" else ()))
 
 
 def _has_order(config: ResolvedModel) -> bool:
     orders = ("pre", "post", *(("around",) if config.kind == "decoder" else ()))
-    return config.norm_order in (orders if _names(config) == _BLOCK else ("pre",))
-
-
-def _has_window(config: ResolvedModel) -> bool:
-    window = config.attention_window
-    return not isinstance(window, str) and window < config.max_len
+    return config.norm_order in (orders if _names(config) == _IN_TURN else ("pre",))
 
 
 def _unknown_networks(config: ResolvedModel) -> str:
@@ -81,126 +91,40 @@ def _unknown_networks(config: ResolvedModel) -> str:
     return ", ".join(unknown)
 
 
-_ADDED = ("sinusoidal", "learned", "rotary", "none")
-_OF_ENCODERS = Rule(lambda config: config.kind == "encoder" or not config.label_outputs)
 TABLE: Table = {
     **COMMON,
-    **dict.fromkeys(
-        (
-            *("n_layers", "n_decoder_layers", "d_model", "n_heads", "d_head", "n_kv_heads"),
-            *("d_ff", "d_embed", "vocab_size", "max_len", "project_embeddings", "embedding_norm"),
-            *("segments", "gelu", "parallel_norm", "norm_affine", "norm_bias", "norm_eps"),
-            *("final_norm", "rotary_base", "rotary_fraction", "window_pattern", "share"),
-            *("rotary_local_base", "relative_buckets", "relative_distance", "softmax", "bias"),
-            *("tie_embeddings", "head_bias", "embedding_scale", "residual_scale", "output_scale"),
-            *("logit_cap", "attention_scale", "qk_norm_gain", "decoder_start", "pooler"),
-            *("sentence_classes", "head_activation"),
-        ),
-        ANY,
-    ),
+    **dict.fromkeys(_ANY.split(), ANY),
     "kind": tuple(_CLASSES),
     "block": Rule(_has_block),
-    # A block that follows from a refused one of the encoder is not named.
+    # One that follows from a refused block of the encoder is not named.
     "decoder_block": Rule(
-        lambda config: (
-            config.kind != "encoder-decoder" or _names(config, 1) == _FED or not _has_block(config)
-        )
+        lambda c: c.kind != "encoder-decoder" or _names(c, 1) == _FED or not _has_block(c)
     ),
     "embedding_projection": Rule(
-        lambda config: config.embedding_projection == "tokens" or not is_factorised(config)
+        lambda c: c.embedding_projection == "tokens" or not is_factorised(c)
     ),
-    "ffn": Rule(lambda config: not _unknown_networks(config), _unknown_networks),
+    "ffn": Rule(lambda c: not _unknown_networks(c), _unknown_networks),
     "norm": ("layer", "rms"),
     "norm_order": Rule(_has_order),
     "positions": Rule(
-        lambda config: (
-            config.positions in (*_ADDED, "alibi" if config.kind == "decoder" else "relative")
+        lambda c: c.positions in (*_ADDED, "alibi" if c.kind == "decoder" else "relative")
+    ),
+    "position_pattern": Rule(
+        lambda c: (
+            c.position_pattern == "P" or (c.positions == "rotary" and c.position_pattern[0] == "P")
         )
     ),
     "rotary_layout": ("halves", "interleaved"),
-    "position_pattern": Rule(
-        lambda config: (
-            config.position_pattern == "P"
-            or (config.positions == "rotary" and config.position_pattern[0] == "P")
-        )
+    # It reads prompts without windows.
+    "attention_window": Rule(
+        lambda c: isinstance(c.attention_window, str) or c.attention_window >= c.max_len
     ),
-    "attention_window": Rule(lambda config: not _has_window(config)),
     "qk_norm": ("none", "rms", "layer"),
-    "head": Rule(lambda config: config.kind == "encoder" or config.head == "linear"),
-    "label_outputs": _OF_ENCODERS,
-    "span_head": Rule(lambda config: config.kind == "encoder" or config.span_head == "none"),
+    "head": Rule(lambda c: c.kind == "encoder" or c.head == "linear"),
+    "label_outputs": Rule(lambda c: c.kind == "encoder" or not c.label_outputs),
+    "span_head": Rule(lambda c: c.kind == "encoder" or c.span_head == "none"),
 }
-"""Models that its specs can say; it reads prompts without windows."""
-
-
-def export_ctranslate2(text_model: TextModel, out: Path, *, dtype: str | None = None) -> Exported:
-    """Write a model as a new folder that CTranslate2 and ``--engine ctranslate2`` load.
-
-    Raises as ``write`` does, ConfigError where ``out`` exists or cannot be written, and
-    CheckpointError where it computes other numbers in float32. Nothing is written then.
-    """
-    check_paths(out, out)
-    try:
-        with new_folder(out) as partial:
-            write(text_model, partial, dtype or "float32")
-            certificate = certify_ctranslate2(text_model, partial, dtype or "float32")
-            write_json(partial / CERTIFICATE, certificate)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {out}: {error.strerror or error}; name another folder"
-        ) from None
-    kind, lines = text_model.model.config.kind, []
-    if (greedy := certificate.get("greedy")) is not None:
-        lines.append(f"greedy tokens of {greedy['equal']} of {greedy['prompts']} prompts are equal")
-    if (drift := certificate.get("drift")) is not None:
-        lines.append(f"drift: {drift['bits']:+.4f} bits per {drift['per']} of {drift['text']}")
-    following = f"sublayer {_USES[kind].format(as_typed(str(out)))} --engine {NAME}"
-    has_tokenizer = text_model.tokenizer is not None
-    return Exported(f"{NAME}.{_CLASSES[kind]}", certificate, has_tokenizer, following, lines)
-
-
-def write(text_model: TextModel, folder: Path, dtype: str = "float32") -> None:
-    """Write the folder that CTranslate2 loads, and the files of an engine, without a certificate.
-
-    Raises ConfigError, naming every field that its specs cannot say, and for a dtype that the
-    machine cannot compute; DataError without the library.
-    """
-    config, tokenizer = text_model.model.config, text_model.tokenizer
-    refused = [f"model.kind = {config.kind}"]
-    if config.kind in _CLASSES:
-        refused = refused_fields(config, TABLE)
-    if refused:
-        raise ConfigError(
-            f"{NAME} cannot represent {', '.join(refused)}: the model cannot be exported"
-        )
-    _check_dtype(dtype, ("cpu", "cuda"))
-    spec = _Specs(text_model.model).spec
-    names = token_names(tokenizer, config.vocab_size)
-    end, pad, start = special_ids(text_model)
-    unknown = None if tokenizer is None else tokenizer.unk_id
-    for role, id_ in {"unk": pad if unknown is None else unknown, "bos": end, "eos": end}.items():
-        setattr(spec.config, f"{role}_token", names[id_])
-    spec.config.layer_norm_epsilon = config.norm_eps
-    if config.kind == "encoder-decoder":
-        spec.config.decoder_start_token = names[start]
-        spec.register_source_vocabulary(names)
-        spec.register_target_vocabulary(names)
-    else:
-        spec.register_vocabulary(names)
-    spec.validate()
-    spec.optimize(quantization=dtype)
-    spec.save(str(folder))
-    describe_folder(text_model, folder, NAME, dtype)
-
-
-def special_ids(text_model: TextModel) -> tuple[int, int, int]:
-    """Return the ids of the end, of padding, and of a decoder's start; 0 for a missing one."""
-    tokenizer, config = text_model.tokenizer, text_model.model.config
-    roles = ("end_id", "sep_id") if config.kind == "decoder" else ("sep_id", "end_id")
-    ends = [getattr(tokenizer, role, None) for role in roles]
-    end = next((id_ for id_ in ends if id_ is not None), 0)
-    pad = getattr(tokenizer, "pad_id", None) or 0
-    return end, pad, pad if config.decoder_start == "pad" else end
+"""Models that its specs can represent."""
 
 
 def token_names(tokenizer: Tokenizer | None, n_ids: int) -> list[str]:
@@ -222,18 +146,16 @@ def token_names(tokenizer: Tokenizer | None, n_ids: int) -> list[str]:
 
 
 def _library() -> Any:
-    return extra_module("ctranslate2", "exports to CTranslate2 and its engine", NAME)
+    return extra_module(NAME, "exports to CTranslate2 and its engine", NAME)
 
 
 def _check_dtype(dtype: str, devices: Sequence[str]) -> None:
     library = _library()
-    types: set[str] = set()
-    for device in devices:
-        if device == "cpu" or library.get_cuda_device_count():
-            types |= library.get_supported_compute_types(device)
+    there = [name for name in devices if name == "cpu" or library.get_cuda_device_count()]
+    types = set[str]().union(*map(library.get_supported_compute_types, there))
     if dtype not in types:
-        there = f", but {', '.join(sorted(types))}" if types else ": give --device cpu"
-        raise ConfigError(f"{NAME} computes no {dtype} on this machine{there}")
+        known = f", but {', '.join(sorted(types))}" if types else ": give --device cpu"
+        raise ConfigError(f"{NAME} computes no {dtype} on this machine{known}")
 
 
 class _Specs:
@@ -259,46 +181,39 @@ class _Specs:
         is_exact = network.activation == "gelu" and config.gelu == "exact"
         activation = "GELU" if is_exact else _ACTIVATIONS[network.activation]
         is_parallel = any(entry.is_joined for entry in shape.block)
+        has_segments = body.segment_table is not None
         options: dict[str, Any] = {
-            "num_layers": shape.n_layers,
-            "num_heads": config.n_heads,
+            "num_layers": shape.n_layers, "num_heads": config.n_heads, "head_dim": config.d_head,
+            "num_heads_kv": None if config.n_kv_heads == config.n_heads else config.n_kv_heads,
             "pre_norm": True,  # a place for a final norm, whatever the order
-            "no_final_norm": config.final_norm == "none",
-            "activation": self.common.Activation[activation],
+            "no_final_norm": config.final_norm == "none", "rms_norm": config.norm == "rms",
+            "activation": self.common.Activation[activation], "ffn_glu": network.is_gated,
             "layernorm_embedding": config.embedding_norm != "none",
             "relative_attention_bias": config.positions == "relative",
-            "ffn_glu": network.is_gated,
-            "rms_norm": config.norm == "rms",
-            "num_heads_kv": None if config.n_kv_heads == config.n_heads else config.n_kv_heads,
-            "head_dim": config.d_head,
             "qk_norm": config.qk_norm != "none",
-        }
+        }  # fmt: skip
         if config.positions == "rotary":
             options |= {
-                "rotary_dim": n_rotated(config, config.d_head),
+                "rotary_dim": n_rotated(config, config.d_head), "rotary_base": config.rotary_base,
                 "rotary_interleave": config.rotary_layout == "interleaved",
-                "rotary_base": config.rotary_base,
-            }
+            }  # fmt: skip
         if shape.is_causal:
-            spec = self.transformer.TransformerDecoderSpec(
-                **options,
-                with_encoder_attention=shape.is_fed,
-                project_in_out=is_factorised(config),
-                alibi=config.positions == "alibi",
-                parallel_residual=is_parallel,
-                shared_layer_norm=is_parallel and config.parallel_norm == "shared",
-                pre_post_layer_norm=config.norm_order == "around",
-            )
+            options |= {
+                "with_encoder_attention": shape.is_fed, "project_in_out": is_factorised(config),
+                "alibi": config.positions == "alibi", "parallel_residual": is_parallel,
+                "shared_layer_norm": is_parallel and config.parallel_norm == "shared",
+                "pre_post_layer_norm": config.norm_order == "around",
+            }  # fmt: skip
+            spec = self.transformer.TransformerDecoderSpec(**options)
             self.head(spec)
         else:
-            has_segments = body.segment_table is not None
             merge = self.common.EmbeddingsMerge["ADD" if has_segments else "CONCAT"]
             options |= {"num_source_embeddings": 1 + has_segments, "embeddings_merge": merge}
             spec = self.transformer.TransformerEncoderSpec(**options)
         spec.pre_norm = config.norm_order != "post"
         self.embeddings(spec, body)
         if config.final_norm != "none":
-            self.norm(spec, "layer_norm", body.final_norm)
+            spec.layer_norm = self.norm(body.final_norm)
         forms = attention_forms(config, shape)
         for layer, block in enumerate(spec.layer):
             self.block(block, body, layer)
@@ -311,7 +226,7 @@ class _Specs:
         config, embedding = self.config, self.model.embedding
         table, scale, projection = embedding.weight, embedding.scale, embedding.projection
         if projection is not None and body.shape.is_causal:
-            self.linear(spec.project_in, projection.weight, projection.bias)
+            spec.project_in = self.linear(projection.weight, projection.bias)
         elif projection is not None:  # an encoder has no place for it
             table, scale = embedding(torch.arange(len(table))[None])[0], 1.0
         spec.scale_embeddings = False if scale == 1.0 else np.float32(scale)
@@ -320,7 +235,7 @@ class _Specs:
         if body.segment_table is not None:
             tables[1].weight = _stored(body.segment_table(torch.arange(2)[None])[0] / scale)
         if config.embedding_norm != "none":
-            self.norm(spec, "layernorm_embedding", body.embedding_norm)
+            spec.layernorm_embedding = self.norm(body.embedding_norm)
         if POSITIONS[config.positions].in_attention == "nothing":
             vectors = body.positions.vectors(0, torch.arange(config.max_len), torch.float32)
             # Without a table it adds sinusoids.
@@ -335,75 +250,72 @@ class _Specs:
         attention, ffn, cross = by_name["attention"], by_name["ffn"], by_name.get("cross")
         steps = attention.step_size, ffn.step_size
         if config.norm_order == "around":
-            self.norm(spec, "input_layer_norm", attention.norm)
-            self.norm(spec, "post_attention_layer_norm", attention.output_norm, steps[0])
-            self.norm(spec, "pre_feedforward_layer_norm", ffn.norm)
-            self.norm(spec, "post_feedforward_layer_norm", ffn.output_norm, steps[1])
+            spec.input_layer_norm = self.norm(attention.norm)
+            spec.post_attention_layer_norm = self.norm(attention.output_norm, steps[0])
+            spec.pre_feedforward_layer_norm = self.norm(ffn.norm)
+            spec.post_feedforward_layer_norm = self.norm(ffn.output_norm, steps[1])
             steps = 1.0, 1.0
         elif not any(entry.is_joined for entry in entries):
-            self.norm(spec.self_attention, "layer_norm", attention.norm)
-            self.norm(spec.ffn, "layer_norm", ffn.norm)
+            spec.self_attention.layer_norm = self.norm(attention.norm)
+            spec.ffn.layer_norm = self.norm(ffn.norm)
         elif config.parallel_norm == "shared":
-            self.norm(spec, "shared_layer_norm", by_name[entries[0].name].norm)
+            spec.shared_layer_norm = self.norm(by_name[entries[0].name].norm)
         else:
-            self.norm(spec, "input_layer_norm", attention.norm)
-            self.norm(spec, "post_attention_layer_norm", ffn.norm)
+            spec.input_layer_norm = self.norm(attention.norm)
+            spec.post_attention_layer_norm = self.norm(ffn.norm)
         self.attention(spec.self_attention, attention, steps[0])
         if isinstance(body.positions, RelativePositions) and body.positions.table is not None:
             table, farthest = body.positions.table.weight, config.relative_distance
             spec.self_attention.relative_attention_bias = _stored(table)
             spec.self_attention.relative_attention_max_distance = np.int32(farthest)
         if cross is not None:
-            self.norm(spec.attention, "layer_norm", cross.norm)
+            spec.attention.layer_norm = self.norm(cross.norm)
             self.attention(spec.attention, cross, cross.step_size)
         assert isinstance(ffn.function, FeedForward), "other sub-layers are refused"
         into, out = ffn.function.input, ffn.function.output
         if isinstance(into, StackedLinear):
-            self.linear(spec.ffn.linear_0, *into.part(0, 1))
-            self.linear(spec.ffn.linear_0_noact, *into.part(1, 2))
+            spec.ffn.linear_0 = self.linear(*into.part(0, 1))
+            spec.ffn.linear_0_noact = self.linear(*into.part(1, 2))
         else:
-            self.linear(spec.ffn.linear_0, into.weight, into.bias)
-        self.linear(spec.ffn.linear_1, out.weight, out.bias, steps[1])
+            spec.ffn.linear_0 = self.linear(into.weight, into.bias)
+        spec.ffn.linear_1 = self.linear(out.weight, out.bias, steps[1])
 
     def attention(self, spec: Any, sublayer: Sublayer, step: float) -> None:
         """Fill the maps of an attention, its norms, and the scale of its scores."""
         function = sublayer.function
         assert isinstance(function, Attention | CrossAttention), "other sub-layers are refused"
         ranges = [(0, 1), (1, 3)] if isinstance(function, CrossAttention) else [(0, 3)]
-        for linear, maps in zip(spec.linear, ranges, strict=False):
-            self.linear(linear, *function.maps(*maps))
-        self.linear(spec.linear[-1], function.output.weight, function.output.bias, step)
+        maps = [self.linear(*function.maps(*each)) for each in ranges]
+        spec.linear = [*maps, self.linear(function.output.weight, function.output.bias, step)]
         spec.queries_scale = np.float32(function.scale)
         if function.query_norm is not None:
-            self.norm(spec, "q_norm", function.query_norm, kind=self.config.qk_norm)
-            self.norm(spec, "k_norm", function.key_norm, kind=self.config.qk_norm)
+            is_rms = self.config.qk_norm == "rms"
+            spec.q_norm = self.norm(function.query_norm, is_rms=is_rms)
+            spec.k_norm = self.norm(function.key_norm, is_rms=is_rms)
 
-    def norm(
-        self, spec: Any, name: str, norm: nn.Module | None, factor: float = 1.0, kind: str = ""
-    ) -> None:
-        """Fill a norm's gain and offset, times a factor; ``kind`` is the model's by default."""
-        assert norm is not None, "the order has it"
-        is_rms = (kind or self.config.norm) == "rms"
-        part = self.common.LayerNormSpec(rms_norm=is_rms)
-        width = int(getattr(norm, "d_model"))  # noqa: B009 - Module types it as Tensor
+    def norm(self, norm: Any, factor: float = 1.0, is_rms: bool | None = None) -> Any:
+        """Return a norm's gain and offset, times a factor; its kind is the model's by default."""
+        part = self.common.LayerNormSpec(self.config.norm == "rms" if is_rms is None else is_rms)
         gain, offset = getattr(norm, "weight", None), getattr(norm, "bias", None)
-        part.gamma = _stored((torch.ones(width) if gain is None else gain) * factor)
-        if not is_rms:
-            part.beta = _stored((torch.zeros(width) if offset is None else offset) * factor)
-        setattr(spec, name, part)
+        part.gamma = _stored((torch.ones(norm.d_model) if gain is None else gain) * factor)
+        if hasattr(part, "beta"):
+            part.beta = _stored((torch.zeros(norm.d_model) if offset is None else offset) * factor)
+        return part
 
-    def linear(self, spec: Any, weight: Tensor, bias: Tensor | None, factor: float = 1.0) -> None:
-        """Fill a linear map, times a factor."""
-        spec.weight = _stored(weight if factor == 1.0 else weight * factor)
+    def linear(self, weight: Tensor, bias: Tensor | None, factor: float = 1.0) -> Any:
+        """Return a linear map, times a factor."""
+        part = self.common.LinearSpec()
+        part.weight = _stored(weight if factor == 1.0 else weight * factor)
         if bias is not None:
-            spec.bias = _stored(bias * factor)
+            part.bias = _stored(bias * factor)
+        return part
 
     def head(self, spec: Any) -> None:
         """Fill the map to logits, with its scale and cap."""
         head = self.model.vocabulary_head
-        self.linear(spec.projection, *head.output(self.model.embedding.weight))
+        spec.projection = self.linear(*head.output(self.model.embedding.weight))
         if head.projection is not None:
-            self.linear(spec.project_out, head.projection.weight, head.projection.bias)
+            spec.project_out = self.linear(head.projection.weight, head.projection.bias)
         if head.scale != 1.0:
             spec.scale_outputs = np.float32(head.scale)
         if head.cap is not None:
@@ -430,8 +342,36 @@ class CTranslate2:
     once, those beyond the beam count too.
     """
 
-    name = NAME
-    write = staticmethod(write)
+    name = library = NAME
+    table = TABLE
+
+    @staticmethod
+    def write(text_model: TextModel, folder: Path, dtype: str) -> None:
+        """Write the model and its vocabulary."""
+        config, tokenizer = text_model.model.config, text_model.tokenizer
+        _check_dtype(dtype, ("cpu", "cuda"))
+        spec = _Specs(text_model.model).spec
+        names = token_names(tokenizer, config.vocab_size)
+        ids = special_ids(text_model)
+        end, unknown = ids["end_id"], getattr(tokenizer, "unk_id", None)
+        spec.config.bos_token = spec.config.eos_token = names[end]
+        spec.config.unk_token = names[ids["pad_id"] if unknown is None else unknown]
+        spec.config.layer_norm_epsilon = config.norm_eps
+        if config.kind == "encoder-decoder":
+            spec.config.decoder_start_token = names[ids["start_id"]]
+            spec.register_source_vocabulary(names)
+            spec.register_target_vocabulary(names)
+        else:
+            spec.register_vocabulary(names)
+        spec.validate()
+        spec.optimize(quantization=dtype)
+        spec.save(str(folder))
+
+    @staticmethod
+    def describe(config: ResolvedModel, folder: Path) -> tuple[str, str]:
+        """Return the class that loads a folder, and a command that uses it."""
+        use = _USES[config.kind].format(as_typed(str(folder)))
+        return f"{NAME}.{_CLASSES[config.kind]}", f"sublayer {use} --engine {NAME}"
 
     def __init__(self, folder: Path, config: ResolvedModel, dtype: str, device: str | None) -> None:
         chosen = choose_device(device)
@@ -439,7 +379,7 @@ class CTranslate2:
         vocabulary = "shared_vocabulary" if config.kind == "encoder-decoder" else "vocabulary"
         self._names = json.loads((folder / f"{vocabulary}.json").read_text(encoding="utf-8"))
         self._ids = {name: id_ for id_, name in enumerate(self._names)}
-        self._config = config
+        self._has_segments = config.segments != "none"
         self._program = getattr(_library(), _CLASSES[config.kind])(
             str(folder),
             device=chosen.type,
@@ -447,18 +387,15 @@ class CTranslate2:
             intra_threads=torch.get_num_threads(),
         )
 
-    def _named(self, rows: Iterable[Sequence[int]]) -> list[list[str]]:
+    def _named(self, rows: Iterable[list[int]]) -> list[list[str]]:
         return [[self._names[id_] for id_ in row] for row in rows]
 
     def generate(
-        self,
-        prompt: Int[Tensor, "B P"],
-        n_tokens: int,
-        sampling: Sampling,
-        seed: int,
-        until: Sequence[int] | None,
-    ) -> Iterator[Int[Tensor, " B"]]:
+        self, prompt: Tensor, n_tokens: int, sampling: Sampling, seed: int, until: Ends
+    ) -> Iterator[Tensor]:
         """Yield tokens as another thread generates them, or with ``until`` once all are."""
+        if sampling.temperature > 0.0:
+            note(f"sampled by {NAME}, whose draws differ from sublayer's of the same seed")
         _library().set_random_seed(seed % 2**32)
         rows = self._named(prompt.tolist())
         options: dict[str, Any] = {
@@ -481,57 +418,63 @@ class CTranslate2:
                 yield torch.tensor([chosen[row] for row in range(len(prompt))])
 
     def search(
-        self, sources: Iterable[NDArray[np.integer]], settings: BeamSettings, **ids: int
-    ) -> Iterator[tuple[int, list[BeamHypothesis]]]:
-        """Translate some sources at a time, from the folder's first token."""
+        self, rows: Rows, longest: Sequence[int], settings: BeamSettings, **ids: int
+    ) -> Iterator[list[BeamHypothesis]]:
+        """Translate sources from the folder's first token, neighbours of one length together."""
         end, pad = ids["end_id"], ids["pad_id"]
+        for most, group in groupby(zip(longest, rows, strict=True), itemgetter(0)):
+            results = self._program.translate_batch(
+                self._named(row for _, row in group),
+                max_decoding_length=most,
+                max_input_length=0,
+                beam_size=settings.beam,
+                num_hypotheses=settings.beam,
+                length_penalty=_NO_PENALTY,
+                return_scores=True,
+                end_token=[end],
+                suppress_sequences=None if pad == end else self._named([[pad]]),
+            )
+            for result in results:
+                found = []
+                for names, log_p in zip(result.hypotheses, result.scores, strict=True):
+                    written = np.array([self._ids[name] for name in names], dtype=np.int64)
+                    n_tokens = len(names) + (len(names) < most)  # with its end, if any
+                    score = settings.score(log_p, n_tokens)
+                    found.append(BeamHypothesis(written, log_p, score))
+                yield sorted(found, key=lambda hypothesis: -hypothesis.score)
 
-        def longest(numbered: tuple[int, NDArray[np.integer]]) -> int:
-            most = settings.max_length(len(numbered[1]) + 1)
-            return max(1, min(most, self._config.max_len - 1))
-
-        waiting = enumerate(sources)
-        while batch := list(islice(waiting, ids["sentences"])):
-            for most, group in groupby(batch, longest):
-                numbers, rows = zip(*group, strict=True)
-                results = self._program.translate_batch(
-                    self._named([*row.tolist(), end] for row in rows),
-                    max_decoding_length=most,
-                    max_input_length=0,
-                    beam_size=settings.beam,
-                    num_hypotheses=settings.beam,
-                    length_penalty=_NO_PENALTY,
-                    return_scores=True,
-                    end_token=[end],
-                    suppress_sequences=None if pad == end else self._named([[pad]]),
-                )
-                for number, result in zip(numbers, results, strict=True):
-                    found = []
-                    for names, log_p in zip(result.hypotheses, result.scores, strict=True):
-                        written = np.array([self._ids[name] for name in names], dtype=np.int64)
-                        n_tokens = len(names) + (len(names) < most)  # with its end, if any
-                        score = settings.score(log_p, n_tokens)
-                        found.append(BeamHypothesis(written, log_p, score))
-                    yield number, sorted(found, key=lambda hypothesis: -hypothesis.score)
-
-    def states(
-        self, rows: Sequence[list[int]], segments: Sequence[list[int]]
-    ) -> Float[Tensor, "N T D"]:
+    def states(self, rows: Rows, segments: Rows) -> Float[Tensor, "N T D"]:
         """Compute the states of rows, padded to the longest."""
-        types = {} if self._config.segments == "none" else {"token_type_ids": segments}
+        types = {"token_type_ids": segments} if self._has_segments else {}
         return _array(self._program.forward_batch(rows, **types).last_hidden_state)
 
     def logits(self, tokens: Int[Tensor, "N T"]) -> Float[Tensor, "N T V"]:
         """Compute the next-token logits at every position of a decoder."""
         return _array(self._program.forward_batch(tokens.tolist()))
 
-    def log_p(
-        self, sources: Sequence[Sequence[int]], targets: Int[Tensor, "N T"]
-    ) -> Float[Tensor, "N U"]:
-        """Compute the log-probability of each token of targets, and of the end after them."""
-        named = self._named(sources), self._named(targets.tolist())
-        results = self._program.score_batch(*named, max_input_length=0)
-        return torch.tensor([result.log_probs for result in results])
+    def compare(
+        self, text_model: TextModel, other: Transformer, batch: CertificateBatch
+    ) -> Compared:
+        """Return states, logits, or log-probabilities of an encoder-decoder's target."""
+        model, tokens, mask = text_model.model, batch.tokens, batch.mask
+        if isinstance(model, EncoderDecoder):
+            targets, ids = tokens.flip(1)[:, 1:], special_ids(text_model)
+            target = F.pad(targets, (1, 0), value=ids["start_id"])
+            wanted = F.pad(targets, (0, 1), value=ids["end_id"])[..., None]
+            ours = model(tokens, mask, target=target).logits.log_softmax(-1).gather(-1, wanted)
+            sources = [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]
+            named = self._named(sources), self._named(targets.tolist())
+            results = self._program.score_batch(*named, max_input_length=0)
+            theirs = torch.tensor([result.log_probs for result in results])
+            return "log-probabilities", [(ours[..., 0], theirs)]
+        if isinstance(model, Encoder):
+            layout = Layout.bidirectional(tokens, mask)
+            ours, theirs = (
+                each.hidden(tokens, layout, segments=batch.segments).final[mask]
+                for each in (model, other)
+            )
+            return HIDDEN_STATES, [(ours, theirs)]
+        return LOGITS, [(token_logits(model, tokens), self.logits(tokens))]
 
 
 def _array(view: Any) -> Tensor:
@@ -541,97 +484,4 @@ def _array(view: Any) -> Tensor:
     )
 
 
-_PROMPTS, _PROMPT_TOKENS, _NEW_TOKENS, _SEED = 8, 4, 32, 0
-_REFUSED_SHARE = 1e-3
-"""Difference in float32, as a share of the largest value, that rounding cannot explain."""
-
-
-@torch.inference_mode()
-def certify_ctranslate2(text_model: TextModel, folder: Path, dtype: str) -> dict[str, Any]:
-    """Compare a written folder with its model: numbers, and the greedy tokens of random prompts.
-
-    Numbers are logits of a decoder, states of an encoder, or log-probabilities of an
-    encoder-decoder's target. For a quantised decoder also the drift of the loss on a text that the
-    model samples. Raises CheckpointError where the numbers differ in float32 by more than rounding.
-    """
-    model, other = text_model.model, open_engine(folder, NAME, "cpu").model
-    batch, what = CertificateBatch.draw(model.config), LOGITS
-    rows = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
-    if isinstance(model, EncoderDecoder):
-        what, targets = "log-probabilities", batch.tokens.flip(1)[:, 1:]
-        end, _, start = special_ids(text_model)
-        logits = model(batch.tokens, batch.mask, target=F.pad(targets, (1, 0), value=start)).logits
-        wanted = F.pad(targets, (0, 1), value=end)[..., None]
-        ours = logits.log_softmax(-1).gather(-1, wanted)[..., 0]
-        theirs = other.engine.log_p(rows, targets)
-    elif isinstance(model, Encoder):
-        what, layout = HIDDEN_STATES, Layout.bidirectional(batch.tokens, batch.mask)
-        ours, theirs = (
-            each.hidden(batch.tokens, layout, segments=batch.segments).final[batch.mask]
-            for each in (model, other)
-        )
-    else:
-        ours, theirs = _logits(model, batch.tokens), other.engine.logits(batch.tokens)
-    difference, largest = float((ours - theirs).abs().max()), float(ours.abs().max())
-    if dtype == "float32" and not difference <= _REFUSED_SHARE * max(1.0, largest):
-        raise CheckpointError(
-            f"the model's {what} differ from {NAME}'s by {difference:.3g} (largest {largest:.3g}): "
-            "it was not written"
-        )
-    certificate: dict[str, Any] = {
-        "checked": True,
-        **({} if what == LOGITS else {"compared": what}),
-        "against": f"{NAME} {_library().__version__}",
-        "tokens": {"rows": len(rows), "length": batch.tokens.shape[1], "seed": _SEED},
-        "largest_difference": {dtype: difference},
-        "largest_logit": largest,
-    }
-    if not isinstance(model, Encoder):
-        certificate["greedy"] = _compare_greedy(text_model, other)
-    if isinstance(model, Decoder) and dtype != "float32":
-        certificate["drift"] = _drift(text_model, other)
-    return certificate
-
-
-def _logits(model: Transformer, tokens: Int[Tensor, "N T"]) -> Float[Tensor, "N T V"]:
-    return model.logits(model.hidden(tokens, Layout.causal(tokens)).final)
-
-
-def _compare_greedy(text_model: TextModel, other: Transformer) -> dict[str, int]:
-    """Count the random prompts that both models continue alike."""
-    config, generator = other.config, torch.Generator().manual_seed(_SEED)
-    length = min(_PROMPT_TOKENS, config.max_len - 1)
-    n_tokens = min(_NEW_TOKENS, config.max_len - length)
-    prompts = torch.randint(config.vocab_size, (_PROMPTS, length), generator=generator)
-    written = []
-    for model in (text_model.model, other):
-        if isinstance(model, EncoderDecoder):
-            end, pad, start = special_ids(text_model)
-            settings = BeamSettings(1, max_length_offset=n_tokens)
-            sources = [row.numpy() for row in prompts]
-            found = search(model, sources, settings, end_id=end, pad_id=pad, start_id=start)
-            written.append([best.ids.tolist() for _, [best] in sorted(found, key=itemgetter(0))])
-        else:
-            assert isinstance(model, Decoder), "an encoder continues nothing"
-            written.append(torch.stack([*generate(model, prompts, n_tokens, GREEDY)], 1).tolist())
-    equal = sum(one == two for one, two in zip(*written, strict=True))
-    return {"prompts": _PROMPTS, "tokens": n_tokens, "equal": equal}
-
-
-def _drift(text_model: TextModel, other: Transformer) -> dict[str, Any]:
-    """Compute how many more bits the other model needs for a text sampled from ours."""
-    model, tokenizer = text_model.model, text_model.tokenizer
-    assert isinstance(model, Decoder), "only a decoder samples"
-    text = torch.zeros(2, 1, dtype=torch.long)
-    n_tokens = min(128, model.config.max_len) - 1
-    drawn = generate(model, text, n_tokens, Sampling(), seed=_SEED)
-    text = torch.cat([text, torch.stack([*drawn], 1)], 1)
-    targets, unit, size = text[:, 1:].flatten(), "token", 2 * n_tokens
-    nats = [
-        float(F.cross_entropy(logits[:, :-1].flatten(0, 1).double(), targets, reduction="sum"))
-        for logits in (_logits(model, text), other.engine.logits(text))
-    ]
-    if tokenizer is not None and int(targets.max()) < tokenizer.vocab_size:
-        unit, size = "byte", int(tokenizer.token_bytes[targets.numpy()].sum())
-    bits = (nats[1] - nats[0]) / math.log(2) / size
-    return {"text": f"{2 * n_tokens} tokens that the model samples", "per": unit, "bits": bits}
+export_ctranslate2 = partial(export_engine, name=NAME)

@@ -4,10 +4,14 @@ It does not import PyTorch.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from sublayer.errors import ConfigError
+from sublayer.files.storage import check_paths, new_folder
 from sublayer.interop.foreign_config import describe_classes
 
 
@@ -40,6 +44,22 @@ class Exported:
     """A command or a line of Python that uses it."""
     lines: list[str] = field(default_factory=list)
     """Further lines for the terminal."""
+
+
+@contextmanager
+def new_export(out: Path) -> Iterator[Path]:
+    """Give a folder that becomes ``out`` once it is complete, and leaves no trace before.
+
+    Raises ConfigError where ``out`` exists or cannot be written.
+    """
+    check_paths(out, out)
+    try:
+        with new_folder(out) as partial:
+            yield partial
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {out}: {error.strerror or error}; name another folder"
+        ) from None
 
 
 _HUB_MODEL = re.compile(r"hub:([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?")

@@ -50,6 +50,8 @@ def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
         if not is_allowed:
             worded = row.value if isinstance(row, Rule) else None
             refused[name] = worded(config) if worded else value
+        if "kind" in refused:
+            break  # no other field counts
     return [
         f"model.{name} = {value if isinstance(value, str) else show(value)}"
         for name, value in refused.items()

@@ -24,16 +24,16 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import has_bias, key_heads, n_rotated
 from sublayer.data.tokenizers.base import ByteTokenizer, Tokenizer
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer, parse_model
-from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError, extra_module
-from sublayer.files.storage import check_paths, new_folder
 from sublayer.interop.certificate import CERTIFICATE, TEXTS, CertificateBatch
-from sublayer.interop.exits import Exported
+from sublayer.interop.engines import continue_greedily
+from sublayer.interop.exits import Exported, new_export
 from sublayer.interop.folder import CONFIG, read_json, read_tensors, write_json
 from sublayer.interop.foreign_config import Rule, Table, networks, refused_fields
 from sublayer.interop.huggingface import export_huggingface, family_for
 from sublayer.numbers import count, enumerate_names
+from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel
 from sublayer.values import show
 
@@ -67,11 +67,7 @@ def _biased(*, by: bool) -> Table:
     return {"bias": Rule(lambda config: all(has_bias(config, name) is by for name in maps))}
 
 
-def _set(name: str) -> Table:
-    return {name: Rule(lambda config: getattr(config, name) != "none")}
-
-
-def _gemma(pattern: str, most_layers: int) -> Table:
+def _gemma(pattern: str, most_layers: int, *, is_capped: bool) -> Table:
     """Return the rows of a Gemma; one of ``most_layers`` divides scores as the largest does."""
 
     def divides_by_root(config: ResolvedModel) -> bool:
@@ -79,8 +75,14 @@ def _gemma(pattern: str, most_layers: int) -> Table:
         width = config.d_model // config.n_heads if is_largest else config.d_head
         return math.isclose(factor_of(config.attention_scale, config.d_head) ** -2, width)
 
-    rows = {**_PLAIN, **_networks("geglu"), **_set("attention_window")}
-    return {**rows, **_repeats("window_pattern", pattern), "attention_scale": Rule(divides_by_root)}
+    def is_set(name: str) -> Rule:
+        return Rule(lambda config: getattr(config, name) != "none")
+
+    return {
+        **_PLAIN, **_networks("geglu"), **_repeats("window_pattern", pattern),
+        "attention_window": is_set("attention_window"), "attention_scale": Rule(divides_by_root),
+        **{name: is_set(name) if is_capped else ("none",) for name in ("score_cap", "logit_cap")},
+    }  # fmt: skip
 
 
 _LLAMA: Table = {
@@ -117,13 +119,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2": Architecture("qwen2", _LLAMA),
     "qwen3": Architecture("qwen3", _PLAIN),
     "gemma2": Architecture(
-        "gemma2", {**_gemma("LG", 46), **_set("score_cap"), **_set("logit_cap"), **_TIED},
+        "gemma2", {**_gemma("LG", 46, is_capped=True), **_TIED},
         {**_WINDOW, "attn_logit_softcapping": "attn_logit_softcapping",
          "final_logit_softcapping": "final_logit_softcapping"}, added_gain=1.0,
     ),
     "gemma3_text": Architecture(
-        "gemma3", {**_gemma("LLLLLG", 62), "score_cap": ("none",), "logit_cap": ("none",)},
-        _WINDOW, added_gain=1.0,
+        "gemma3", _gemma("LLLLLG", 62, is_capped=False), _WINDOW, added_gain=1.0
     ),
     "gpt_neox": Architecture(
         "gptneox", {**_GPT, **_biased(by=True), "positions": ("rotary",)},
@@ -149,10 +150,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 """Architectures by transformers' ``model_type``."""
 
 
-def _architecture_of(text_model: TextModel) -> Architecture:
+def architecture_for(config: ResolvedModel, task: Task | None = None) -> Architecture:
     """Return a model's architecture; raise ConfigError, naming fields, where there is none."""
-    config, spec = text_model.model.config, text_model.task
-    family = family_for(config, None if spec is None else spec.tasks[0])
+    family = family_for(config, task)
     architecture = ARCHITECTURES.get(family.model_type)
     if architecture is None or family.answers != "tokens":
         known = enumerate_names(list(dict.fromkeys(row.name for row in ARCHITECTURES.values())))
@@ -366,22 +366,23 @@ _PROMPT, _GREEDY, _LINES = 8, 32, 1000
 @torch.inference_mode()
 def compare_with_llama(path: Path, text_model: TextModel) -> dict[str, Any]:
     """Compare greedy tokens, and the ids of lines, with those of llama.cpp for a file."""
+    if find_spec("llama_cpp") is None:
+        return {"checked": False, "reason": "llama-cpp-python is not installed"}
     library: Any = import_module("llama_cpp")
-    model, tokenizer = text_model.model, text_model.tokenizer
-    drawn = CertificateBatch.draw(model.config).tokens
-    n_greedy, n_equal = min(_GREEDY, drawn.shape[1] - _PROMPT), 0
+    tokenizer, tokens = text_model.tokenizer, CertificateBatch.draw(text_model.model.config).tokens
+    prompts, n_greedy = tokens[:, :_PROMPT], min(_GREEDY, tokens.shape[1] - _PROMPT)
     # Keys and values in float32, as here.
     kept = {"type_k": 0, "type_v": 0}
-    llama = library.Llama(str(path), n_ctx=drawn.shape[1], verbose=False, **kept)
-    for prompt in drawn[:, :_PROMPT].tolist():
+    llama = library.Llama(str(path), n_ctx=tokens.shape[1], verbose=False, **kept)
+    n_equal = 0
+    for prompt, ours in zip(
+        prompts.tolist(), continue_greedily(text_model, prompts, n_greedy), strict=True
+    ):
         llama.reset()
-        tokens = list(prompt)
-        for token in islice(llama.generate(prompt, temp=0.0), n_greedy):
-            logits = model(torch.tensor([tokens]))["vocabulary"][0, -1, : model.config.vocab_size]
-            tokens.append(int(logits.argmax()))
-            n_equal += tokens[-1] == token
+        theirs = islice(llama.generate(prompt, temp=0.0), n_greedy)
+        n_equal += sum(one == other for one, other in zip(ours, theirs, strict=True))
     found = {"checked": True, "against": f"llama_cpp {library.__version__}"}
-    found["greedy_tokens"] = f"{n_equal} of {len(drawn) * n_greedy}"
+    found["greedy_tokens"] = f"{n_equal} of {len(prompts) * n_greedy}"
     if tokenizer is not None:
         lines = ["".join(parts).encode() for parts in product(TEXTS, (" ", "\n"), TEXTS)][:_LINES]
         special = bool(tokenizer.reads_marks)
@@ -405,46 +406,36 @@ def export_gguf(text_model: TextModel, out: Path, dtype: str = "float32") -> Exp
     if dtype not in _DTYPES:
         known = enumerate_names(list(_DTYPES), "or")
         raise ConfigError(f"--dtype {show(dtype)} is not a type of --to gguf: give {known}")
-    check_paths(out, out)
-    config, tokenizer = text_model.model.config, text_model.tokenizer
-    architecture = _architecture_of(text_model)
+    config, tokenizer, spec = text_model.model.config, text_model.tokenizer, text_model.task
+    architecture = architecture_for(config, None if spec is None else spec.tasks[0])
     fields = describe_vocabulary(tokenizer, config.vocab_size)
     key = "tokenizer.ggml.token_type"
     fields[key] = [int(gguf.TokenType[name]) for name in fields.get(key, ())]
+    if (template := text_model.generation.chat_templates.get("default")) is not None:
+        fields["tokenizer.chat_template"] = template
     narrow, file_type, share = _DTYPES[dtype]
+    fields |= {"general.name": out.name, "general.quantization_version": 2}
+    fields["general.file_type"] = int(gguf.LlamaFileType[file_type])
     kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
     names = gguf.get_tensor_name_map(kind, config.n_layers)
     tensors: dict[str, tuple[NDArray[np.float32], str]] = {}
-    try:
-        with TemporaryDirectory() as scratch, new_folder(out) as partial:
-            source = Path(scratch) / "class"
-            certificate = export_huggingface(text_model, source)
-            for theirs, tensor in read_tensors(source).items():
-                name = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
-                array = _converted(architecture, config, theirs, tensor)
-                stored = "F16" if narrow == "Q8_0" and array.shape[-1] % 32 else narrow
-                is_vector = array.ndim == 1 or name == "position_embd.weight"
-                tensors[name] = array, "F32" if is_vector else stored
-            if architecture.has_output:
-                tensors.setdefault("output.weight", tensors["token_embd.weight"])
-            settings = source / CONFIG_NAME
-            template = read_json(settings).get("chat_template") if settings.is_file() else None
-            if isinstance(template, str):
-                fields["tokenizer.chat_template"] = template
-            fields |= _metadata(architecture, config, read_json(source / CONFIG))
-            fields |= {"general.name": out.name, "general.quantization_version": 2}
-            fields["general.file_type"] = int(gguf.LlamaFileType[file_type])
-            change = _write(partial / NAME, architecture, fields, tensors, share)
-            run = {"checked": False, "reason": "llama-cpp-python is not installed"}
-            if find_spec("llama_cpp") is not None:
-                run = compare_with_llama(partial / NAME, text_model)
-            file = {"tensors": len(tensors), "dtype": dtype, "largest_difference": change}
-            certificate |= {"file": file, "llama.cpp": run}
-            write_json(partial / CERTIFICATE, certificate)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {out}: {error.strerror or error}; name another folder"
-        ) from None
+    with TemporaryDirectory() as scratch, new_export(out) as partial:
+        source = Path(scratch) / "class"
+        certificate = export_huggingface(text_model, source)
+        for theirs, tensor in read_tensors(source).items():
+            name = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
+            array = _converted(architecture, config, theirs, tensor)
+            stored = "F16" if narrow == "Q8_0" and array.shape[-1] % 32 else narrow
+            is_vector = array.ndim == 1 or name == "position_embd.weight"
+            tensors[name] = array, "F32" if is_vector else stored
+        if architecture.has_output:
+            tensors.setdefault("output.weight", tensors["token_embd.weight"])
+        fields |= _metadata(architecture, config, read_json(source / CONFIG))
+        change = _write(partial / NAME, architecture, fields, tensors, share)
+        run = compare_with_llama(partial / NAME, text_model)
+        file = {"tensors": len(tensors), "dtype": dtype, "largest_difference": change}
+        certificate |= {"file": file, "llama.cpp": run}
+        write_json(partial / CERTIFICATE, certificate)
     lines = [
         f"{count(len(tensors), 'tensor')} in {dtype}, read back with changes up to {change:.1e}"
     ]

@@ -5,27 +5,23 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import key_heads, stacks
+from sublayer.config.stacks import asked_heads, key_heads, stacks
 from sublayer.decode.beam import BeamHypothesis, BeamSettings, search_rows
 from sublayer.decode.sample import Sampling
-from sublayer.errors import CheckpointError, ConfigError, check_rules, extra_module
-from sublayer.files.storage import check_paths, new_folder
-from sublayer.interop.certificate import CERTIFICATE, CertificateBatch
-from sublayer.interop.engines import describe_folder
-from sublayer.interop.exits import Exported
-from sublayer.interop.folder import write_json
+from sublayer.errors import ConfigError, extra_module
+from sublayer.interop.certificate import CertificateBatch
+from sublayer.interop.engines import Compared, Ends, Rows, export_engine
+from sublayer.interop.foreign_config import ANY, Rule, Table
 from sublayer.model.blocks import CrossAttention, LstmLayer
 from sublayer.model.cache import Cache, KeyValues, MemoryKeyValues
 from sublayer.model.context import Layout, Memory
@@ -47,12 +43,19 @@ _OUTPUTS = {
 }
 """Names of each head's outputs."""
 _OF_POSITIONS = (STATES, LOGITS, "start_logits", "end_logits")
-_REFUSED_SHARE = 1e-3
-"""Share of the largest output, or of 1, by which those of ONNX Runtime may differ."""
 _BATCH, _LENGTH, _SOURCE, _TOTAL = "batch", "length", "source_length", "total_length"
 _CACHED = "past_length"
 _EXAMPLE = {_BATCH: 3, _LENGTH: 5, _SOURCE: 7, _CACHED: 4, _TOTAL: 9}
 """Sizes of the dynamic axes, all different, when a file is traced."""
+TABLE: Table = {
+    **dict.fromkeys(ResolvedModel.model_fields, ANY),
+    # Its ends follow a search for starts.
+    "span_head": Rule(
+        lambda config: config.span_head != "joint",
+        lambda config: "joint (fine-tune with model.span_head=independent)",
+    ),
+}
+"""Models that can be traced."""
 
 
 class _Growing(KeyValues):
@@ -229,16 +232,11 @@ _Axes = dict[str, tuple[int | str, ...]]
 """Axes of inputs, those of varying size by name."""
 
 
-def _past(names: Iterable[str], *axes: int | str) -> _Axes:
-    return {f"{_PAST}.{name}": (_BATCH, *axes) for name in names}
-
-
-def _present(names: Iterable[str]) -> list[str]:
-    return [f"{_PRESENT}.{name}" for name in names]
-
-
-def _numbered(n: int, *parts: str) -> list[str]:
-    return [f"{number}.{part}" for number in range(n) for part in parts]
+def _slots(n: int, parts: Iterable[str], *axes: int | str) -> tuple[_Axes, list[str]]:
+    """Return the inputs of a cache of ``n`` slots, and the names of its outputs."""
+    names = [f"{number}.{part}" for number, part in product(range(n), parts)]
+    past: _Axes = {f"{_PAST}.{name}": (_BATCH, *axes) for name in names}
+    return past, [f"{_PRESENT}.{name}" for name in names]
 
 
 def _files(model: Transformer) -> list[_File]:
@@ -251,21 +249,22 @@ def _files(model: Transformer) -> list[_File]:
             text[SEGMENTS] = (_BATCH, _LENGTH)
         return [_File(model, WHOLE, _read_texts, text, answers)]
     if isinstance(model, Lstm):
-        names = _numbered(config.n_layers, "output", "cell")
-        past = _past(names, config.d_model)
-        return [_File(model, WHOLE, _lstm_step, tokens | past, answers + _present(names))]
+        past, present = _slots(config.n_layers, ("output", "cell"), config.d_model)
+        return [_File(model, WHOLE, _lstm_step, tokens | past, answers + present)]
     is_fed, heads, width = isinstance(model, EncoderDecoder), key_heads(config), config.d_head
     n_own, n_fed = (len(_places(config, which)) for which in ("itself", "memory"))
-    names = _numbered(n_own, *(f"{'decoder.' * is_fed}{part}" for part in ("key", "value")))
-    past, outputs = _past(names, heads, _CACHED, width), answers + _present(names)
+    parts = ("decoder.key", "decoder.value") if is_fed else ("key", "value")
+    past, present = _slots(n_own, parts, heads, _CACHED, width)
     if not is_fed:
         tokens[MASK] = (_BATCH, _TOTAL)
-        return [_File(model, WHOLE, _step, tokens | past, outputs)]
-    names = _numbered(n_fed, "encoder.key", "encoder.value")
-    source = _File(model, ENCODER, _read_source, text, [STATES, *_present(names)])
+        return [_File(model, WHOLE, _step, tokens | past, answers + present)]
+    parts = ("encoder.key", "encoder.value")
+    constant, computed = _slots(n_fed, parts, heads, _SOURCE, width)
     tokens[SOURCE_MASK] = (_BATCH, _SOURCE)
-    past |= _past(names, heads, _SOURCE, width)
-    return [source, _File(model, DECODER, _step, tokens | past, outputs)]
+    return [
+        _File(model, ENCODER, _read_source, text, [STATES, *computed]),
+        _File(model, DECODER, _step, tokens | past | constant, answers + present),
+    ]
 
 
 def _trace(file: _File, path: Path) -> None:
@@ -359,6 +358,15 @@ class OnnxReader:
         self._past = {name: outputs[name.replace(_PAST, _PRESENT)] for name in self._past}
         return outputs
 
+    def read_parts(self, tokens: Tensor, mask: Tensor, ends: Iterable[int]) -> dict[str, Tensor]:
+        """Append tokens in parts up to ``ends``, and return the outputs of all."""
+        parts = [
+            self.read(tokens[:, start:end], mask[:, :end])
+            for start, end in pairwise([0, *ends])
+            if start < end
+        ]
+        return {name: torch.cat([part[name] for part in parts], 1) for name in (STATES, LOGITS)}
+
     def last_logits(self, tokens: Tensor) -> Tensor:
         """Append tokens, and return the logits after the last, ``[B, V]``."""
         return self.read(tokens)[LOGITS][:, -1]
@@ -369,130 +377,27 @@ class OnnxReader:
         self._past = {name: value[rows] for name, value in self._past.items()}
 
 
-def read_source(file: OnnxFile, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Encode sources, and return the constant inputs of their decoder."""
-    outputs = file.run({TOKENS: tokens, MASK: mask.long()})
-    named = {name.replace(_PRESENT, _PAST): value for name, value in outputs.items()}
-    return {SOURCE_MASK: mask.long(), **named}
-
-
-@torch.no_grad()
-def certify(model: Transformer, folder: Path) -> dict[str, Any]:
-    """Compare ONNX Runtime's outputs with those of a float32 model, on random tokens.
-
-    The second row is padded, a decoder's on the left. A file with a cache reads all tokens at once,
-    and in three parts. Raises CheckpointError where outputs differ by more than a thousandth.
-    """
-    runtime = "onnxruntime"
-    if find_spec(runtime) is None:
-        return {"checked": False, "against": runtime, "reason": f"{runtime} is not installed"}
-    batch = CertificateBatch.draw(model.config)
-    tokens, mask = batch.tokens, batch.mask
-    n = tokens.shape[1]
-    constant: dict[str, Tensor] = {}
-    if isinstance(model, EncoderDecoder):
-        file, memory = OnnxFile(folder / DECODER), model.encode(tokens, mask)
-        constant = read_source(OnnxFile(folder / ENCODER), tokens, mask)
-        tokens, mask = tokens.flip(1), torch.ones_like(mask)
-        final = model.hidden(tokens, Layout.causal(tokens), memory=memory).final
-        expected = _answers(model, final)
-    else:
-        file = OnnxFile(folder / WHOLE)
-        if not isinstance(model, Encoder | Lstm):
-            mask[1:, : n // 2] = False
-        expected = _of_texts(model, tokens, mask, batch.segments)
-    if any(name.startswith(_PAST) for name in file.shapes):
-        parts = [n], [n // 2, 1, n - n // 2 - 1]
-        computed = [_in_turn(file, tokens, mask, constant, sizes) for sizes in parts]
-    else:
-        computed = [file.run({TOKENS: tokens, MASK: mask.long(), SEGMENTS: batch.segments})]
-    differences, largest = [], 1.0
-    for name, value in expected.items():
-        kept = mask if name in _OF_POSITIONS else slice(None)
-        differences += [(outputs[name] - value)[kept].abs().max() for outputs in computed]
-        largest = max(largest, float(value[kept].abs().max()))
-    difference = float(torch.stack(differences).max())
-    if not difference <= _REFUSED_SHARE * largest:
-        raise CheckpointError(
-            f"the model's outputs differ from ONNX Runtime's by {difference:.3g} in float32 "
-            f"(largest output {largest:.3g}): it was not written"
-        )
-    return {
-        "checked": True,
-        "against": f"{runtime} {extra_module(runtime, _WHAT, _EXTRA).__version__}",
-        "compared": "outputs",
-        "tokens": {"rows": len(tokens), "length": n},
-        "largest_difference": {"float32": difference},
-        "largest_logit": largest,
-    }
-
-
-def _in_turn(
-    file: OnnxFile,
-    tokens: Tensor,
-    mask: Tensor,
-    constant: Mapping[str, Tensor],
-    sizes: Sequence[int],
-) -> dict[str, Tensor]:
-    reader, parts, end = OnnxReader(file, len(tokens), constant), [], 0
-    for size in filter(None, sizes):
-        start, end = end, end + size
-        parts.append(reader.read(tokens[:, start:end], mask[:, :end]))
-    return {name: torch.cat([part[name] for part in parts], 1) for name in (STATES, LOGITS)}
-
-
-def _in_float32(model: Transformer) -> Transformer:
-    is_wide = model.embedding.weight.dtype != torch.float32
-    return copy.deepcopy(model).float() if is_wide else model
-
-
-def write(text_model: TextModel, folder: Path) -> str:
-    """Write a model's ONNX files with its config, tokenizer and task; name the last ONNX file.
-
-    Raises ConfigError, with the field, for a model that ONNX cannot represent.
-    """
-    model = _in_float32(text_model.model)
-    check_rules(
-        "ONNX files cannot represent",
-        (
-            model.config.span_head == "joint",
-            "model.span_head = joint, whose ends follow a search for starts: fine-tune with "
-            "model.span_head=independent",
-        ),
-    )
-    files = _files(model)
-    for file in files:
-        _trace(file, folder / file.name)
-    describe_folder(text_model, folder, Onnx.name, "float32")
-    return files[-1].name
-
-
-def export_onnx(text_model: TextModel, out: Path) -> Exported:
-    """Write a model as a new folder of ONNX files, compared with it by ONNX Runtime.
-
-    Raises as ``write`` does, ConfigError where ``out`` exists or cannot be written, and
-    CheckpointError where ONNX Runtime computes other outputs. Nothing is written then.
-    """
-    check_paths(out, out)
-    try:
-        with new_folder(out) as partial:
-            name = write(text_model, partial)
-            certificate = certify(_in_float32(text_model.model), partial)
-            write_json(partial / CERTIFICATE, certificate)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {out}: {error.strerror or error}; name another folder"
-        ) from None
-    session = "onnxruntime.InferenceSession"
-    following = f"{session}({str(out / name)!r})"
-    return Exported(session, certificate, text_model.tokenizer is not None, following)
-
-
 class Onnx:
     """Engine by ONNX Runtime and the files of a folder, with our searches and draws."""
 
-    name = "onnx"
-    write = staticmethod(write)
+    name, library = "onnx", "onnxruntime"
+    table = TABLE
+
+    @staticmethod
+    def write(text_model: TextModel, folder: Path, dtype: str) -> None:
+        """Write the model's ONNX files."""
+        model = text_model.model
+        if model.embedding.weight.dtype != torch.float32:
+            model = copy.deepcopy(model).float()
+        for file in _files(model):
+            _trace(file, folder / file.name)
+
+    @staticmethod
+    def describe(config: ResolvedModel, folder: Path) -> tuple[str, str]:
+        """Return the class that loads the last file of a folder, and a line of Python for it."""
+        file = folder / (DECODER if config.kind == "encoder-decoder" else WHOLE)
+        session = "onnxruntime.InferenceSession"
+        return session, f"{session}({str(file)!r})"
 
     def __init__(self, folder: Path, config: ResolvedModel, dtype: str, device: str | None) -> None:
         if device not in (None, "cpu"):
@@ -501,18 +406,19 @@ class Onnx:
                 "CPU: leave it out"
             )
         is_fed = config.kind == "encoder-decoder"
-        self._config, self._source = config, OnnxFile(folder / ENCODER) if is_fed else None
+        self._continues = [*asked_heads(config)] == ["vocabulary"]
+        self._source = OnnxFile(folder / ENCODER) if is_fed else None
         self._file = OnnxFile(folder / (DECODER if is_fed else WHOLE))
 
     def generate(
-        self,
-        prompt: Tensor,
-        n_tokens: int,
-        sampling: Sampling,
-        seed: int,
-        until: Sequence[int] | None = None,
+        self, prompt: Tensor, n_tokens: int, sampling: Sampling, seed: int, until: Ends
     ) -> Iterator[Tensor]:
         """Yield the tokens after prompts ``[B, P]``, drawn as from a model, one at a time."""
+        if not self._continues:
+            raise ConfigError(
+                f"--engine {self.name} continues no text by a model with heads for tasks: leave it "
+                "out"
+            )
         reader = OnnxReader(self._file, len(prompt), {})
         generator = torch.Generator().manual_seed(seed)
         for _ in range(n_tokens):
@@ -521,40 +427,68 @@ class Onnx:
 
     def search(
         self,
-        sources: Iterable[NDArray[np.integer]],
+        rows: Rows,
+        longest: Sequence[int],
         settings: BeamSettings,
         *,
-        end_id: int,
-        pad_id: int,
-        sentences: int,
-    ) -> Iterator[tuple[int, list[BeamHypothesis]]]:
-        """Translate ``sentences`` sources at a time."""
-        assert self._source is not None, "only an encoder-decoder translates"
-        start = pad_id if self._config.decoder_start == "pad" else end_id
-        numbered = enumerate(sources)
-        while batch := list(islice(numbered, sentences)):
-            tokens, mask = _padded([[*ids.tolist(), end_id] for _, ids in batch])
-            reader = OnnxReader(self._file, len(batch), read_source(self._source, tokens, mask))
-            most = [settings.max_length(len(ids) + 1) for _, ids in batch]
-            found = search_rows(
-                reader.last_logits,
-                reader.take_rows,
-                torch.full((len(batch), 1), start),
-                [max(1, min(n, self._config.max_len - 1)) for n in most],
-                settings,
-                end_id=end_id,
-                pad_id=pad_id,
-            )
-            yield from zip((number for number, _ in batch), found, strict=True)
+        start_id: int,
+        **ids: int,
+    ) -> list[list[BeamHypothesis]]:
+        """Translate sources together."""
+        reader = OnnxReader(self._file, len(rows), self._read_source(*_padded(rows)))
+        start = torch.full((len(rows), 1), start_id)
+        return search_rows(reader.last_logits, reader.take_rows, start, longest, settings, **ids)
 
-    def states(self, rows: Sequence[list[int]], segments: Sequence[list[int]]) -> Tensor:
+    def _read_source(self, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Encode sources, and return the constant inputs of their decoder."""
+        assert self._source is not None, "only an encoder-decoder translates"
+        outputs = self._source.run({TOKENS: tokens, MASK: mask.long()})
+        named = {name.replace(_PRESENT, _PAST): value for name, value in outputs.items()}
+        return {SOURCE_MASK: mask.long(), **named}
+
+    def states(self, rows: Rows, segments: Rows) -> Tensor:
         """Compute an encoder's states ``[N, T, D]`` of rows, padded to the longest."""
         (tokens, mask), (types, _) = _padded(rows), _padded(segments)
         return self._file.run({TOKENS: tokens, MASK: mask.long(), SEGMENTS: types})[STATES]
 
+    def compare(
+        self, text_model: TextModel, other: Transformer, batch: CertificateBatch
+    ) -> Compared:
+        """Return all outputs; the second row is padded, a decoder's on the left.
 
-def _padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    each = [torch.tensor(row) for row in rows]
-    tokens = pad_sequence(each, batch_first=True)
+        A file with a cache reads all tokens at once, and in three parts.
+        """
+        model, tokens, mask = text_model.model, batch.tokens, batch.mask.clone()
+        n, constant = tokens.shape[1], dict[str, Tensor]()
+        if isinstance(model, EncoderDecoder):
+            memory = model.encode(tokens, mask)
+            constant = self._read_source(tokens, mask)
+            tokens, mask = tokens.flip(1), torch.ones_like(mask)
+            final = model.hidden(tokens, Layout.causal(tokens), memory=memory).final
+            expected = _answers(model, final)
+        else:
+            if not isinstance(model, Encoder | Lstm):
+                mask[1:, : n // 2] = False
+            expected = _of_texts(model, tokens, mask, batch.segments)
+        if any(name.startswith(_PAST) for name in self._file.shapes):
+            computed = [
+                OnnxReader(self._file, len(tokens), constant).read_parts(tokens, mask, ends)
+                for ends in ([n], [n // 2, n // 2 + 1, n])
+            ]
+        else:
+            feeds = {TOKENS: tokens, MASK: mask.long(), SEGMENTS: batch.segments}
+            computed = [self._file.run(feeds)]
+        pairs = []
+        for name, value in expected.items():
+            kept = mask if name in _OF_POSITIONS else slice(None)
+            pairs += [(value[kept], outputs[name][kept]) for outputs in computed]
+        return "outputs", pairs
+
+
+def _padded(rows: Rows) -> tuple[Tensor, Tensor]:
+    tokens = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
     lengths = torch.tensor([len(row) for row in rows])
     return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
+
+
+export_onnx = partial(export_engine, name=Onnx.name)
