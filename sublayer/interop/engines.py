@@ -154,7 +154,9 @@ def open_engine(folder: Path, name: str, device: str | None = None) -> TextModel
         model.load_state_dict(load_file(folder / _HEADS), strict=False, assign=True)
     # Inputs are made on the device of the table.
     model.embedding.weight = nn.Parameter(torch.empty(0, config.d_embed))
-    model.engine = load_class(EXITS[name].engine)(folder, config, str(described["dtype"]), device)
+    model.engine = load_class(EXITS[name].engine)(
+        folder, config, str(described.get("dtype")), device
+    )
     task, generation = load_task(folder), load_generation(folder)
     return TextModel(model.eval(), tokenizer, task, generation=generation)
 
@@ -198,7 +200,9 @@ def certify(text_model: TextModel, folder: Path, name: str, dtype: str) -> dict[
     For a quantised decoder also the drift of the loss on a text that the model samples. Raises
     CheckpointError where outputs differ in float32 by more than rounding.
     """
-    model, other = text_model.model, open_engine(folder, name, "cpu")
+    # The processor may lack a type that a GPU has.
+    device = "cpu" if dtype == "float32" else None
+    model, other = text_model.model, open_engine(folder, name, device)
     engine, batch = other.model.engine, CertificateBatch.draw(model.config)
     compared, pairs = engine.compare(text_model, other.model, batch)
     difference = float(torch.stack([(ours - theirs).abs().max() for ours, theirs in pairs]).max())

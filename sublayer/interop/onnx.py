@@ -171,32 +171,29 @@ def _lstm_states(
     model: Transformer, tokens: Tensor, states: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
     """Run an LSTM by ONNX's operator, from output and cell of each layer; return both after it."""
-    n_rows, n_tokens = tokens.shape
-    width = model.config.d_model
-    x = model.enter(model.embedding, tokens, torch.arange(n_tokens))
+    (n_rows, n_tokens), width = tokens.shape, model.config.d_model
+    x = model.enter(model.embedding, tokens, torch.arange(n_tokens)).transpose(0, 1)  # [T, B, D]
     after: list[Tensor] = []
     for layer in range(model.config.n_layers):
         (sublayer,) = model.stack.block(layer)
         assert isinstance(sublayer, LstmLayer), "an LSTM has no other layers"
         maps = {}
         for name, value in sublayer.function.named_parameters():
-            # From the order i, f, g, o of PyTorch to i, o, f, g.
-            maps[name] = torch.cat([value[:width], value[3 * width :], value[width : 3 * width]])
+            i, f, g, o = value.chunk(4)
+            maps[name] = torch.cat([i, o, f, g])[None]
         biases = [maps[name] for name in ("bias_ih_l0", "bias_hh_l0") if name in maps]
+        bias = torch.cat(biases, 1) if biases else None
+        before = [state[None] for state in states[2 * layer : 2 * layer + 2]]
         y, output, cell = torch.onnx.ops.symbolic_multi_out(
             "LSTM",
-            [
-                *(x.transpose(0, 1), maps["weight_ih_l0"][None], maps["weight_hh_l0"][None]),
-                *(torch.cat(biases)[None] if biases else None, None),
-                *(state[None] for state in states[2 * layer : 2 * layer + 2]),
-            ],
+            [x, maps["weight_ih_l0"], maps["weight_hh_l0"], bias, None, *before],
             {"hidden_size": width},
             dtypes=[x.dtype] * 3,
             shapes=[[n_tokens, 1, n_rows, width], *[[1, n_rows, width]] * 2],
         )
-        x = y[:, 0].transpose(0, 1)
+        x = y[:, 0]
         after += [output[0], cell[0]]
-    final: Tensor = model.final_norm(x)
+    final: Tensor = model.final_norm(x.transpose(0, 1))
     return final, after
 
 

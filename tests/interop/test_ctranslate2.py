@@ -15,7 +15,8 @@ from sublayer.interop.ctranslate2 import NAME, export_ctranslate2, token_names
 from sublayer.interop.engines import load_engine, open_engine, write_folder
 from sublayer.model.context import Layout, Queries
 from tests.breadth import rows
-from tests.interop.engine_models import MODELS, REFUSED, VOCAB_SIZE, built
+from tests.interop.classes import VOCAB_SIZE
+from tests.interop.engine_models import MODELS, REFUSED, built
 from tests.interop.folders import read_json
 
 
@@ -58,10 +59,10 @@ def test_quantised_weights_drift_by_a_measured_amount(tmp_path):
 
 
 def test_other_weights_than_the_models_are_not_written(tmp_path, monkeypatch):
-    model = built("GPT-2")
+    model = built("gpt2")
 
     def damaged(text_model, *others):
-        write_folder(built("GPT-2", init_std=0.5), *others)
+        write_folder(built("gpt2", init_std=0.5), *others)
 
     monkeypatch.setattr("sublayer.interop.engines.write_folder", damaged)
     with torch.no_grad():
@@ -81,7 +82,7 @@ def test_every_id_has_one_name():
 @torch.inference_mode()
 def test_beams_of_the_engine(tmp_path):
     """Search as ours does: hypotheses, scores by either rule, lengths, several at a time."""
-    for name in ("Marian", "T5"):
+    for name in ("marian", "t5"):
         model = built(name, head_bias=True)
         with torch.no_grad():
             # The end is likely, and padding never: its share is the only difference.
@@ -112,7 +113,7 @@ def test_a_caller_that_stops_leaves_no_thread_behind():
 
 @torch.inference_mode()
 def test_documents_of_a_row_are_read_apart(tmp_path):
-    model = built("BERT")
+    model = built("segments")
     other = load_engine(model, NAME, "cpu").model
     tokens = torch.randint(VOCAB_SIZE, (2, 9))
     numbers = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2, 2], [0, 0, 0, 0, 0, 1, 1, -1, -1]])
@@ -132,4 +133,4 @@ def test_documents_of_a_row_are_read_apart(tmp_path):
 def test_an_export_needs_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(DataError, match=re.escape("pip install 'sublayer[ctranslate2]'")):
-        export_ctranslate2(built("GPT-2"), tmp_path / "refused")
+        export_ctranslate2(built("gpt2"), tmp_path / "refused")
