@@ -16,7 +16,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.gguf import _GPT2, _LLAMA3, NAME, describe_vocabulary, export_gguf
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.transformer import build
-from sublayer.text_model import TextModel
+from sublayer.text_model import Generation, TextModel
 from tests.data.sentencepiece_files import EN, spm
 from tests.interop.folders import close, read_json
 from tests.interop.tiny import resolved, with_random_vectors
@@ -64,7 +64,8 @@ LINES = ["a cat sat, isn't it? 12 345", "  Zoë\n\n ÜBER 日本語 x1y2 ", "HEL
 
 def made(name, tokenizer=None, vocab_size=40, **changes):
     config = resolved({**FIELDS[name], **changes}, vocab_size)
-    return TextModel(with_random_vectors(build(config, seed=1)).float(), tokenizer)
+    model = with_random_vectors(build(config, seed=1)).float()
+    return TextModel(model, tokenizer, generation=Generation(chat_templates={"default": "{{ x }}"}))
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -79,6 +80,7 @@ def test_transformers_computes_the_logits_of_the_model_from_the_tensors_of_a_fil
     reader = gguf.GGUFReader(tmp_path / "out" / NAME)
     assert reader.fields["general.architecture"].contents() == name
     expected = {f"{name}.{key}": value for key, value in NUMBERS.get(name, {}).items()}
+    expected["tokenizer.chat_template"] = "{{ x }}"
     assert {key: reader.fields[key].contents() for key in expected} == expected
     export_huggingface(model, tmp_path / "class")
     described = read_json(tmp_path / "class" / "config.json")
