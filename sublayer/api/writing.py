@@ -660,9 +660,18 @@ def embed(
     """
     from sublayer.evaluation.vectors import embed_all
 
+    model = load_for_states(run, device, engine)
+    return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)
+
+
+def load_for_states(run: PathText, device: str | None, engine: str | None) -> TextModel:
+    """Load a model, as ``loaded`` does, whose states are read.
+
+    Raises ConfigError where the ``engine`` does not give them.
+    """
     model = loaded(run, device, engine=engine)
     if engine is not None:
         from sublayer.interop.engines import check_states
 
         check_states([model])
-    return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)
+    return model

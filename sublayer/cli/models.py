@@ -226,7 +226,7 @@ def embed(
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
 
-    from sublayer.api.arguments import loaded, starting
+    from sublayer.api.arguments import starting
 
     run, pool = options.pop("run"), options.pop("pool", "mean")
     with starting(run):
@@ -239,7 +239,8 @@ def embed(
         display().change_innermost(done, n_done / len(lines))
 
     normalize = options.pop("normalize", False)
-    model = loaded(run, options.pop("device", None))
+    device, engine = options.pop("device", None), options.pop("engine", None)
+    model = writing.load_for_states(run, device, engine)
     width = model.model.config.d_model
     written = []
     blocks = embed_texts(model, lines, pool=pool, normalize=normalize, progress=show, **options)
