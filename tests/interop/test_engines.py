@@ -125,7 +125,7 @@ def test_a_text_ends_at_every_end_that_an_import_kept(engine, tmp_path):
 MISTAKES = {
     "window exact has no effect with engine": ("generate", "causal", {"window": "exact"}),
     "bfloat16 has no effect with engine": ("generate", "causal", {"precision": "bfloat16"}),
-    "slide beyond the context of 32: give --tokens 29": ("generate", "causal", {"tokens": 40}),
+    "slide beyond the context of 32: give tokens 29": ("generate", "causal", {"tokens": 40}),
     "needs a decoder": ("generate", "text", {}),
     "gives the states of an encoder, not of a decoder": ("embed", "causal", {}),
     "writes answers greedily, or by a beam": ("predict", "text", {"top_k": 2, "task": "sst2"}),
