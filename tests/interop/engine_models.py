@@ -46,7 +46,7 @@ _REFUSED_CLASSES = {
     "mistral": "attention_window", "gemma2": "attention_window score_cap",
     "olmo2": "norm_order qk_norm_over", "nanochat": "ffn rotary_layout",
     "modernbert": "attention_window first_norm", "albert for labels": "embedding_projection",
-    "llama for labels": "label_outputs",
+    "llama for labels": "head label_outputs",
 }  # fmt: skip
 REFUSED = {name: (EXPORTED[name][1], fields) for name, fields in _REFUSED_CLASSES.items()} | {
     "macaron, alibi": ({"block": "macaron", "positions": "alibi", "share": "all"}, "block"),
