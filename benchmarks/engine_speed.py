@@ -67,6 +67,7 @@ def make_model(size: Size, steps: int, folder: Path) -> TextModel:
         "data.context": size.context,
         "train.steps": steps,
         "train.batch_sequences": 16,
+        "train.evaluate_steps": steps,
     }
     sublayer.train("llama-2023", settings, out=folder, device="cpu")
     return load(folder)
