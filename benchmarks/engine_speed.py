@@ -175,7 +175,7 @@ def table(case: dict[str, Any]) -> list[str]:
         lines.append(f"{NAME} through sublayer / alone in {dtype}: {share:.3f} (aim {AIM}).")
     for dtype, measure in drift.items():
         lines.append(
-            f"Drift of {dtype}: {measure['bits']:+.4f} bits per {measure['per']} of "
+            f"Drift of {dtype}: {measure['bits']:+.1e} bits per {measure['per']} of "
             f"{measure['text']}."
         )
     unlike = ", ".join(case["unlike"])
