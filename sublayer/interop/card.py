@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,14 @@ from sublayer.text_model import TextModel
 
 NAME = "README.md"
 _ANSWERS = {"choice": "multiple-choice", "span": "question-answering"}
+_SPLITS = {"train": "training", "valid": "validation"}
 _NO_SCORES = ("step", "tokens")
 _FORMAT = ".4g"
 _LEVEL = 0.05
-_NOTE = "Intervals, where items are known, are over units of the test: other seeds differ further."
+_NOTE = (
+    "Intervals are over the documents or examples of the split alone: runs with other seeds differ "
+    "by more."
+)
 
 
 def write_card(
@@ -60,13 +65,18 @@ def write_card(
     use = exported.following.replace(str(folder), name)
     module = use.partition(".")[0]
     if module.isidentifier():
-        use = f"import {module}\n\nloaded = {use}"
+        is_model = ".from_pretrained(" in use
+        use = f"{'model' if is_model else 'loaded'} = {use}"
+        if is_model and exported.has_tokenizer:
+            use = f"tokenizer = {module}.AutoTokenizer.from_pretrained({name!r})\n{use}"
+        use = f"import {module}\n\n{use}"
     lines = [describe(exported.certificate), describe_ids(exported.certificate), *exported.lines]
     parts = [
         _metadata(text_model, library, license_name),
         f"# {title}",
         f"Kind: {config.kind}, {count(config.n_layers, 'block')} of width {config.d_model:,}, "
-        f"{count(n_parameters, 'parameter')}. Tokenizer: {kind}, {config.vocab_size:,} ids.",
+        f"{count(n_parameters, 'parameter')}. Tokenizer: {kind}, {config.vocab_size:,} ids. "
+        f"Exported by sublayer {version('sublayer')}.",
         f"## Use\n\n```{'python' if module.isidentifier() else 'sh'}\n{use}\n```",
     ]
     if recipe is not None:
@@ -120,13 +130,14 @@ def _describe_run(run: Path, *, is_final: bool) -> Iterator[str]:
     for name, checksum in data.get("checksums", {}).items():
         sizes = data.get(name)
         n_bytes = f"{sizes['bytes']:,}" if isinstance(sizes, dict) and "bytes" in sizes else ""
-        table.append(f"| {name} | {n_bytes} | `{checksum}` |")
+        table.append(f"| {_SPLITS.get(name, name)} | {n_bytes} | `{checksum}` |")
     if len(table) > 2:
         lines.append("\n".join(table))
     yield "\n\n".join([*lines, "The recipe, where it differs from the defaults:", _recipe(run)])
     if is_final and (rows := [*_scores(run, record)]):
         table = ["| split | metric | value | 95% interval |", "| --- | --- | ---: | --- |", *rows]
-        yield "\n\n".join(["## Evaluation", "\n".join(table), _NOTE])
+        note = [_NOTE] * any(not row.endswith("|  |") for row in rows)
+        yield "\n\n".join(["## Evaluation", "\n".join(table), *note])
 
 
 def _recipe(run: Path) -> str:
@@ -159,7 +170,7 @@ def _scores(run: Path, record: Mapping[str, Any]) -> Iterator[str]:
     measures = type(read_recipe(run / "recipe.toml").objective).evaluated
     test, tasks = run / "test.json", run / "scores.json"
     of_test = read_json_object(test, CheckpointError) if test.is_file() else {}
-    of_splits = {"validation": record.get("valid") or {}, "test": of_test}
+    of_splits = {_SPLITS["valid"]: record.get("valid") or {}, "test": of_test}
     for split, scores in of_splits.items():
         items = read_items(run) if split == "test" and scores else None
         for name, value in scores.items():

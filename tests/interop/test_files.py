@@ -287,7 +287,8 @@ def test_the_card_of_a_run_has_its_recipe_checksums_and_scores(tmp_path, made, k
 def test_an_export_has_a_card(tmp_path, made):
     sublayer.export(made("causal"), tmp_path / "out", license="mit")
     text = (tmp_path / "out" / "README.md").read_text()
-    assert "import transformers\n\nloaded = transformers.GPT2LMHeadModel" in text
+    loading = ("tokenizer = transformers.AutoTokenizer", "model = transformers.GPT2LMHeadModel")
+    assert all(f"\n{line}.from_pretrained('out')\n" in text for line in loading)
     assert "largest difference" in text and str(tmp_path) not in text
 
 
