@@ -29,6 +29,8 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self):
         kind, *rest = self.path.partition("?")[0].removeprefix("/api/models/").split("/")
+        if self.path.startswith("/api/models/team/broken"):
+            return None
         if self.path.startswith("/api/models/team/gated"):
             return self.answer({"error": "gated"}, 403, {"X-Error-Code": "GatedRepo"})
         commit = self.server.branches.get(rest[-1] if rest else "", rest[-1] if rest else "")
@@ -205,6 +207,8 @@ def test_what_the_hub_lacks_or_forbids_and_names_of_another_form_are_refused(hub
         load("hub:team/none")
     with pytest.raises(CheckpointError, match="only to those who accept its terms"):
         load("hub:team/gated")
+    with pytest.raises(CheckpointError, match="cannot be fetched from the Hugging Face hub"):
+        load("hub:team/broken")
     with pytest.raises(CheckpointError, match="hub:team/none is read by `sublayer import"):
         export("hub:team/none", "out")
     hub.add({"config.json": b"{}"})
