@@ -540,15 +540,15 @@ _DECODERS = (
     "GPT-2:Gpt2 GPT-1:Gpt1 Llama Mistral SmolLM3 Qwen2 Qwen3 Olmo2 Gemma2 Gemma3 Granite "
     "GPT-NeoX:GptNeoX GPT-J:GptJ Cohere NanoChat"
 )
+_ENCODERS = (
+    "DistilBERT:DistilBert RoBERTa:Roberta BERT:Bert ELECTRA:Electra ALBERT:Albert "
+    "ModernBERT:ModernBert"
+)
 CLASSES: tuple[ForeignClass, ...] = tuple(
     ForeignClass(each.partition(":")[0], kind, f"sublayer.interop.{module}:{each.split(':')[-1]}")
     for kind, module, classes in (
         ("decoder", "decoders", _DECODERS),
-        ("encoder", "encoders", "DistilBERT:DistilBert RoBERTa:Roberta"),
-        ("encoder", "bert", "BERT:Bert"),
-        ("encoder", "encoders", "ELECTRA:Electra"),
-        ("encoder", "bert", "ALBERT:Albert"),
-        ("encoder", "encoders", "ModernBERT:ModernBert"),
+        ("encoder", "encoders", _ENCODERS),
         ("encoder-decoder", "seq2seq", "M2M100 Marian BART:Bart T5"),
     )
     for each in classes.split()

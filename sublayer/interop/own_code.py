@@ -47,7 +47,6 @@ from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import check_paths, new_folder
-from sublayer.interop.bert import Bert
 from sublayer.interop.certificate import (
     CERTIFICATE,
     CertificateBatch,
@@ -56,6 +55,7 @@ from sublayer.interop.certificate import (
     quiet,
 )
 from sublayer.interop.decoders import Gpt2
+from sublayer.interop.encoders import Bert
 from sublayer.interop.family import Family, Fields, Oracle, as_labels, label_fields
 from sublayer.interop.folder import CONFIG, WEIGHTS, write_json
 from sublayer.interop.foreign_config import ANY, Rule, Table, names, networks, refused_fields

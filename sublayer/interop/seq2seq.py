@@ -15,7 +15,6 @@ from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.settings import AS_MODEL, AS_WRITTEN, CONFIG_NAME
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.bert import framing_files
 from sublayer.interop.family import Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
@@ -46,6 +45,7 @@ from sublayer.interop.tokenizers import (
     FILE,
     as_library,
     describe_unread,
+    framing_files,
     has_language_rules,
     library_file,
     read_translators,

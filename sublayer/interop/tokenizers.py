@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from sublayer.data.tokenizers.base import SPACE, ByteTokenizer, Tokenizer
+from sublayer.data.tokenizers.base import SPACE, SPECIAL_NAMES, ByteTokenizer, Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.library import call_library
 from sublayer.data.tokenizers.named import load_tokenizer
@@ -119,6 +119,59 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
         settings["pad_token"] = library.id_to_token(tokenizer.pad_id)
     settings |= split_marks(tokenizer, by_default=True)
     return {FILE: content, CONFIG_NAME: settings_file(settings)}
+
+
+def framing_files(
+    tokenizer: Tokenizer | None, *, max_len: int, reads_segments: bool
+) -> dict[str, bytes]:
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+
+    Contents are by file name. The tokenizer puts ``[CLS]`` and ``[SEP]`` around a text, as
+    masked models expect, and returns a pair's segments if the class reads them.
+
+    ``tokenizer.json`` and ``tokenizer_config.json``; for WordPiece also BERT's ``vocab.txt``,
+    for unigram the model itself, ``spiece.model``. Bytes, characters, moses-bpe and
+    SentencePiece's BPE cannot be exported.
+    """
+    if tokenizer is None or (converted := as_library(tokenizer)) is None:
+        return {}
+    library, names, files = converted
+    more: dict[str, Any] = {}
+    if isinstance(tokenizer, UnigramTokenizer):
+        rules = tokenizer.normalization
+        more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
+        if not rules.divide_digit_commas:
+            more["divide_digit_commas"] = False
+    elif tokenizer.kind == "wordpiece":
+        files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
+        normalizer = json.loads(library.to_str())["normalizer"] or {}
+        if normalizer.get("type") == "BertNormalizer":
+            more = {"do_lower_case": normalizer["lowercase"]}
+            if normalizer["strip_accents"] is not None:
+                more["strip_accents"] = normalizer["strip_accents"]
+    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
+    if library.post_processor is None and cls_id is not None and sep_id is not None:
+        cls, sep = names[cls_id], names[sep_id]
+        library.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(cls, cls_id), (sep, sep_id)],
+        )
+    ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
+    settings = {
+        "tokenizer_class": ANY_CLASS,
+        **{key.replace("_id", "_token"): names[id_] for key, id_ in ids.items() if id_ is not None},
+        **more,
+        **split_marks(tokenizer),
+        "model_max_length": max_len,
+        # By default, transformers' tokenizer leaves out the segments of a pair.
+        "model_input_names": [
+            "input_ids",
+            *(["token_type_ids"] if reads_segments else []),
+            "attention_mask",
+        ],
+    }
+    return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
 
 def _starting(name: str, id_: int) -> processors.TemplateProcessing:

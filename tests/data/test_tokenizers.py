@@ -26,7 +26,7 @@ from sublayer.data.tokenizers.named import (
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.subword import SPECIALS
 from sublayer.errors import ConfigError, DataError
-from sublayer.interop.bert import Bert
+from sublayer.interop.encoders import Bert
 from tests.breadth import examples
 from tests.data.sentencepiece_files import spm
 from tests.data.sentences import ODD, sentences

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from sublayer.api.run import load
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.interop.bert import PROJECTION, Bert, leave_out_identity
+from sublayer.interop.encoders import PROJECTION, Bert, leave_out_identity
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
