@@ -1,7 +1,8 @@
-"""BERT, ALBERT, RoBERTa, DistilBERT, ELECTRA and ModernBERT, as transformers has them."""
+"""Encoders of transformers, BERT to ModernBERT: a family, a table a class."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +24,6 @@ from sublayer.interop.decoders import (
     rope_table,
 )
 from sublayer.interop.family import (
-    LABELS,
     NO_OTHER_HEAD,
     TYPED_LABELS,
     Answering,
@@ -32,11 +32,9 @@ from sublayer.interop.family import (
     Fields,
     Oracle,
     Tensors,
-    label_words,
 )
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
-    ALWAYS_IGNORED,
     ANY,
     NEVER,
     ClassConfig,
@@ -49,79 +47,54 @@ from sublayer.interop.foreign_config import (
     flag,
     harmless,
     is_gelu,
-    names,
+    linked,
     network,
     networks,
     optional,
+    pairs_of,
     rule_of,
-    same,
     token_id,
     whole,
 )
 from sublayer.interop.tokenizers import framing_files
-from sublayer.interop.weight_map import Pair, pair_linear
 
-_ENCODER: dict[str, Field] = {
-    "num_hidden_layers": same(12, "n_layers"),
-    "max_position_embeddings": same(512, "max_len"),
-    "layer_norm_eps": same(1e-12, "norm_eps"),
-    "tie_word_embeddings": same(True, "tie_embeddings"),
-    "pad_token_id": Field(0, optional(token_id)),
-    "initializer_range": same(0.02, "init_std"),
-    "type_vocab_size": harmless(2),
-    "is_encoder_decoder": harmless(False),
+_FIELDS: dict[str, Field] = {
     **NEVER,
+    **linked("max_position_embeddings:max_len=512 initializer_range:init_std=0.02"),
+    **linked("tie_word_embeddings:tie_embeddings=True"),
+    "pad_token_id": Field(0, optional(token_id)),
+    "is_encoder_decoder": harmless(False),
 }
 
 
-def encoder_fields(vocab_size: int, width: int, n_heads: int, d_ff: int) -> dict[str, Field]:
-    """Return the fields of BERT's config, with these defaults of its sizes."""
-    return {
-        **_ENCODER,
-        "vocab_size": same(vocab_size, "vocab_size"),
-        "hidden_size": same(width, "d_model"),
-        "num_attention_heads": same(n_heads, "n_heads"),
-        "intermediate_size": same(d_ff, "d_ff"),
+def _fields(title: str, sizes: str, **more: Field) -> ClassFields:
+    """Build the fields of a class by BERT's names, with sizes of its own, and more."""
+    fields = {
+        **_FIELDS,
+        **linked("hidden_size:d_model=768 num_hidden_layers:n_layers=12"),
+        **linked("num_attention_heads:n_heads=12 intermediate_size:d_ff=3072"),
+        **linked("hidden_dropout_prob:dropout=0.1 layer_norm_eps:norm_eps=1e-12"),
+        **linked("attention_probs_dropout_prob:dropout_attention=0.1"),
         "hidden_act": network("gelu", ACTIVATIONS),
-        "hidden_dropout_prob": same(0.1, "dropout"),
-        "attention_probs_dropout_prob": same(0.1, "dropout_attention"),
+        "type_vocab_size": harmless(2),
     }
+    return ClassFields(title, {**fields, **linked(sizes), **more})
 
 
-BERT_FIELDS = ClassFields(
-    title="BertConfig",
-    fields=encoder_fields(30522, 768, 12, 3072),
-    ignored=ALWAYS_IGNORED
-    | names(
-        """
-    directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type
-    """
-    ),
-)
-ALBERT_FIELDS = ClassFields(
-    title="AlbertConfig",
-    fields={
-        **encoder_fields(30000, 4096, 64, 16384),
-        "embedding_size": same(128, "d_embed"),
-        "num_hidden_groups": Field(1, rule_of("n_layers")),
-        "inner_group_num": Field(1, rule_of("n_layers")),
-        "hidden_act": network("gelu_new", ACTIVATIONS),
-        "hidden_dropout_prob": same(0.0, "dropout"),
-        "attention_probs_dropout_prob": same(0.0, "dropout_attention"),
-    },
-    ignored=ALWAYS_IGNORED
-    | names("down_scale_factor gap_size ln_type net_structure_type num_memory_blocks"),
-)
-
-
-_EXCEPTIONS: Table = {
-    # Models with a sentence head have a transform head for tokens.
-    "head": Rule(
-        lambda config: (
-            config.head == "transform" or (config.head == "none" and not config.sentence_classes)
-        )
-    ),
+_SUMMARY = {
+    "summary_type": harmless("first"),
+    "summary_use_proj": harmless(True),
+    "summary_activation": harmless("gelu"),
+    "summary_proj_to_labels": harmless(None, False),
+}
+_ALWAYS: Fields = {"kind": "encoder", "norm_order": "post", "norm_affine": True, "bias": True}
+_ALWAYS |= {"final_norm": "none", "positions": "learned", "embedding_norm": "affine"}
+_ALWAYS |= {"embedding_scale": "none", "share": "none", "head_bias": True}
+# Departure: what would be initialised anew is cut at two standard deviations, as BERT was released;
+# transformers does not cut.
+_ALWAYS |= {"init": "truncated"}
+_HEADS: Table = {
+    "head": ("transform", "none"),
     "head_activation": Rule(
         lambda config: (
             config.head == "none"
@@ -130,87 +103,103 @@ _EXCEPTIONS: Table = {
         ),
         head_activation,
     ),
-    "sentence_classes": (0, 2),
-    "pooler": Rule(
-        lambda config: (
-            config.pooler == "tanh" or (config.pooler == "none" and config.sentence_classes != 2)
-        )
+    "share": ("none", "attention", "ffn"),
+}
+"""Rows of classes whose head of tokens has the activation of the networks."""
+_EXACT_HEADS: Table = {
+    **_HEADS,
+    "head_activation": Rule(
+        lambda config: config.head == "none" or head_activation(config) == "gelu", head_activation
+    ),
+    "gelu": Rule(
+        lambda config: config.gelu == "exact" or not _has_gelu(config.head, config.pooler)
     ),
 }
+"""Rows of classes whose heads have the exact GELU, whatever the networks have."""
+
+
+def _has_gelu(head: str, pooler: str) -> bool:
+    return head == "transform" or pooler in ("gelu", "transform")
+
+
+def _answering(
+    pooler: str,
+    labels: str,
+    choices: str = "",
+    fields: Mapping[str, Field] = {},
+    of_choices: Mapping[str, Field] = {},
+) -> dict[Answers, Answering]:
+    """Return the classes that answer tasks, with their pooler and the names of their heads' parts.
+
+    ``labels`` and ``choices``, by default the same, name the label head, then the pooler's map and
+    norm where the model without this head has none. ``fields`` are of both.
+    """
+
+    def of_texts(ending: str, output: str, theirs: str, **more: Any) -> Answering:
+        ours = ("label_head", "pooler.linear", "pooler.norm")
+        parts = dict(zip(ours, theirs.split(), strict=False))
+        heads = tuple(f"{name}." for name in parts.values())
+        return Answering(ending, heads, {"logits": output}, parts=parts, **more)
+
+    of_labels = {"always": {"pooler": pooler}, "fields": {**TYPED_LABELS, **fields}}
+    # The class has one output, whatever its labels.
+    always = {"pooler": pooler, "label_outputs": 1}
+    of_one = {"always": always, "fields": {**fields, **of_choices}}
+    return {
+        "labels": of_texts("ForSequenceClassification", "label_logits", labels, **of_labels),
+        "choices": of_texts("ForMultipleChoice", "choice_logits", choices or labels, **of_one),
+        "spans": Answering(
+            "ForQuestionAnswering",
+            ("qa_outputs.",),
+            {"start_logits": "start_logits", "end_logits": "end_logits"},
+            always={"span_head": "independent"},
+            left_out={**NO_OTHER_HEAD, "pooler": "none"},
+            fields={"num_labels": harmless(2)},
+            parts={"span_head": "qa_outputs"},
+        ),
+    }
+
+
 _WORDS = "embeddings.word_embeddings.weight"
+_POSITIONS = "embeddings.position_embeddings.weight"
+_SEGMENTS = "embeddings.token_type_embeddings.weight"
 PROJECTION = "encoder.embedding_hidden_mapping_in"
-_LABELS, _SPANS = "classifier", "qa_outputs"
-_OLD_ENDINGS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_PARTS = pairs_of(
+    """
+    embedding:embeddings.word_embeddings positions.tables.0:embeddings.position_embeddings
+    segment_table:embeddings.token_type_embeddings embedding_norm:embeddings.LayerNorm
+    """
+)
 
 
 class Bert(Family):
     """BERT's classes: for pre-training, or for labels, choices or spans."""
 
-    model_type, name, title = "bert", "Bert", "BERT"
-    fields = BERT_FIELDS
+    model_type, name, title, predicts = "bert", "Bert", "BERT", "ForMaskedLM"
+    fields = _fields("BertConfig", "vocab_size=30522")
     constants: Fields = {"type_vocab_size": 2}
-    # Departure: what would be initialised anew is cut at two standard deviations, as BERT was
-    # released; transformers does not cut.
-    always: Fields = {
-        "kind": "encoder",
-        "norm_order": "post",
-        "norm_affine": True,
-        "final_norm": "none",
-        "bias": True,
-        "positions": "learned",
-        "segments": "both",
-        "embedding_norm": "affine",
-        "embedding_scale": "none",
-        "share": "none",
-        "head_bias": True,
-        "init": "truncated",
-    }
+    always: Fields = {**_ALWAYS, "segments": "both"}
     exceptions: Table = {
-        **_EXCEPTIONS,
-        "head": ("transform", "none"),
-        "share": ("none", "attention", "ffn"),
-    }
-    answering: Mapping[Answers, Answering] = {
-        "labels": Answering(
-            "ForSequenceClassification",
-            heads=(f"{_LABELS}.",),
-            outputs={"logits": "label_logits"},
-            always={"pooler": "tanh"},
-            fields=TYPED_LABELS,
-        ),
-        # The class has one output, whatever its labels.
-        "choices": Answering(
-            "ForMultipleChoice",
-            heads=(f"{_LABELS}.",),
-            outputs={"logits": "choice_logits"},
-            always={"pooler": "tanh", "label_outputs": 1},
-        ),
-        "spans": Answering(
-            "ForQuestionAnswering",
-            heads=(f"{_SPANS}.",),
-            outputs={"start_logits": "start_logits", "end_logits": "end_logits"},
-            always={"span_head": "independent"},
-            left_out={**NO_OTHER_HEAD, "pooler": "none"},
-            fields=LABELS,
+        **_HEADS,
+        "sentence_classes": (0, 2),
+        "pooler": Rule(
+            lambda config: (
+                config.pooler == "tanh"
+                or (config.pooler == "none" and config.sentence_classes != 2)
+            )
         ),
     }
+    answering: Mapping[Answers, Answering] = _answering("tanh", "classifier")
     prefix = "bert."
     heads: tuple[str, ...] = ("cls.",)
-    parts: tuple[tuple[str, str], ...] = (
-        ("embedding", "embeddings.word_embeddings"),
-        ("positions.tables.0", "embeddings.position_embeddings"),
-        ("segment_table", "embeddings.token_type_embeddings"),
-        ("embedding_norm", "embeddings.LayerNorm"),
-        ("embedding.projection", PROJECTION),
-        ("head.projection", "cls.predictions.transform.dense"),
-        ("head.norm", "cls.predictions.transform.LayerNorm"),
-        ("pooler.linear", "pooler.dense"),
-        ("sentence_head", "cls.seq_relationship"),
-        ("label_head", _LABELS),
-        ("span_head", _SPANS),
+    parts = _PARTS + pairs_of(
+        """
+        head.projection:cls.predictions.transform.dense
+        head.norm:cls.predictions.transform.LayerNorm head.weight:cls.predictions.decoder.weight
+        head.bias:cls.predictions.bias pooler.linear:pooler.dense
+        sentence_head:cls.seq_relationship
+        """
     )
-    predictions, pooler, sentence = "cls.predictions", "pooler.dense", "cls.seq_relationship"
-    """Beginnings of the names of heads."""
     ties = {
         "cls.predictions.decoder.weight": _WORDS,
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -224,11 +213,8 @@ class Bert(Family):
         ),
         "ffn": ("output.LayerNorm", "intermediate.dense", "output.dense"),
     }
-    reads_segments = True
-    """Whether the class reads the segments of a pair."""
-    sentence_logits = "seq_relationship_logits"
-    judging = ("ForNextSentencePrediction", "logits")
-    """The class that judges pairs alone, and its logits."""
+    judging = ("seq_relationship_logits", "ForNextSentencePrediction", "logits")
+    """The logits of pairs beside those of tokens; the class of pairs alone, and its logits."""
 
     def is_ignored(self, name: str) -> bool:
         """Return whether a tensor is a constant, or a pooler that the task's head does not read.
@@ -243,113 +229,121 @@ class Bert(Family):
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop tied copies, and rename norms to transformers' current names.
 
-        An untied output matrix has a separate bias: the file's, or the head's.
-
         Raises CheckpointError where config.json ties tensors that differ, and where a norm has both
         names.
         """
         weights = {}
         for name in sorted(tensors):
-            modern = name
-            for old, new in _OLD_ENDINGS.items():
-                if name.endswith(old):
-                    modern = name.removesuffix(old) + new
+            modern = name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias")
             if name != modern and modern in tensors:
                 raise CheckpointError(
                     f"the weights hold {name} and {modern}: leave one of them out"
                 )
             weights[modern] = tensors[name]
         weights = super().prepare(content, weights)
-        biases = [f"{self.predictions}.{name}" for name in ("decoder.bias", "bias")]
-        if not content.fields["tie_word_embeddings"]:
-            # Where both differ, the matrix's counts.
-            used = [weights[name] for name in biases if name in weights]
-            weights |= dict.fromkeys(biases, used[0]) if used else {}
+        for copy, bias in self.ties.items():
+            # Where the biases of an untied matrix and of the head differ, the matrix's counts.
+            if copy.endswith(".bias") and copy in weights:
+                weights[bias] = weights.pop(copy)
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of the existing heads.
 
         A head with any tensor is required in full: missing tensors are reported by name.
+
+        Raises CheckpointError where heads have the exact GELU, and the networks the other form.
         """
-        if self.answers == "spans" and (n_outputs := len(label_words(content))) != 2:
-            raise CheckpointError(
-                f"{content.file}: num_labels = {n_outputs}, but spans have 2 outputs, start and "
-                "end: leave num_labels and id2label out"
-            )
-        if self.answers != "tokens":
-            return {}
-        has_sentence = f"{self.sentence}.weight" in weights
-        # A sentence head is never without a pooler.
-        has_pooler = has_sentence or f"{self.pooler}.weight" in weights
-        has_head = any(name.startswith(f"{self.predictions}.") for name in weights)
-        return {
-            "sentence_classes": 2 if has_sentence else 0,
-            "pooler": "tanh" if has_pooler else "none",
-            "head": "transform" if has_head else "none",
-            "head_bias": has_head,
-        }
+        fields: Fields = {}
+        if self.answers == "tokens":
+            has = {ours: f"{theirs}.weight" in weights for ours, theirs in self.parts}
+            of_head = tuple(theirs for ours, theirs in self.parts if ours.startswith("head."))
+            has_head = any(name.startswith(of_head) for name in weights)
+            has_sentence = has.get("sentence_head", False)
+            # A sentence head is never without a pooler.
+            has_pooler = has_sentence or has.get("pooler.linear", False)
+            fields = {
+                "sentence_classes": 2 if has_sentence else 0,
+                "pooler": "tanh" if has_pooler else "none",
+                "head": "transform" if has_head else "none",
+                "head_bias": has_head,
+            }
+        head, pooler = ((self.always | fields)[name] for name in ("head", "pooler"))
+        if "gelu" in self.exceptions and _has_gelu(head, pooler):
+            if is_gelu(content.ours["ffn"]) and content.ours["gelu"] != "exact":
+                name = "hidden_act" if "hidden_act" in content.fields else "hidden_activation"
+                network = f"{name} = {content.fields[name]!r}"
+                raise content.error(f"{network}, but the class's heads have the exact GELU")
+            fields |= {"gelu": "exact"} | ({"head_activation": "gelu"} if head != "none" else {})
+        return fields
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids."""
         roles = {"bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id"}
         return {name: getattr(tokenizer, role, None) for name, role in roles.items()}
 
-    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors; weights shared in groups occur once."""
-        yield from super().pairs(config)
-        yield Pair((f"{self.predictions}.bias",), "head.bias")
-        if not config.tie_embeddings:
-            yield from pair_linear(f"{self.predictions}.decoder", "head")
+    def copies(self, config: ResolvedModel) -> Mapping[str, str]:
+        """Return the second name of the output's bias, which a file without ties holds too."""
+        if config.tie_embeddings or config.head == "none":
+            return {}
+        return {copy: bias for copy, bias in self.ties.items() if copy.endswith(".bias")}
 
     def oracle(self, config: ResolvedModel) -> Oracle:
         """Return the class by its heads."""
-        if self.answers != "tokens":
+        is_of_pairs, (beside, ending, alone) = config.sentence_classes > 0, self.judging
+        if self.answers != "tokens" or (config.head != "none" and not is_of_pairs):
             return super().oracle(config)
-        if config.head == "none" and config.sentence_classes:
-            ending, logits = self.judging
-            return Oracle(self.name + ending, {logits: "sentence_logits"})
-        if config.head == "none":
-            pooled = {"pooler_output": "pooled"} if config.pooler == "tanh" else {}
-            return Oracle(f"{self.name}Model", {"last_hidden_state": "states", **pooled})
-        if config.sentence_classes:
-            both = {"prediction_logits": "logits", self.sentence_logits: "sentence_logits"}
+        if config.head != "none":
+            both = {"prediction_logits": "logits", beside: "sentence_logits"}
             return Oracle(f"{self.name}ForPreTraining", both)
-        return Oracle(f"{self.name}ForMaskedLM", {"logits": "logits"})
+        if is_of_pairs:
+            return Oracle(self.name + ending, {alone: "sentence_logits"})
+        pooled = {"pooler_output": "pooled"} if config.pooler == "tanh" else {}
+        return Oracle(f"{self.name}Model", {"last_hidden_state": "states", **pooled})
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a tokenizer with marks around a text: see ``framing_files``."""
-        return framing_files(tokenizer, max_len=max_len, reads_segments=self.reads_segments)
+        reads_segments = "segments" in self.always
+        return framing_files(tokenizer, max_len=max_len, reads_segments=reads_segments)
 
 
 class Albert(Bert):
     """ALBERT's classes: factorised embeddings, weights shared in groups."""
 
     model_type, name, title = "albert", "Albert", "ALBERT"
-    fields = ALBERT_FIELDS
-    always: Fields = {
-        **Bert.always,
-        "embedding_projection": "sum",
-        "project_embeddings": "always",
-    }
+    fields = _fields(
+        "AlbertConfig",
+        """
+        vocab_size=30000 embedding_size:d_embed=128 hidden_size:d_model=4096
+        num_attention_heads:n_heads=64 intermediate_size:d_ff=16384 hidden_dropout_prob:dropout=0.0
+        attention_probs_dropout_prob:dropout_attention=0.0
+        """,
+        **dict.fromkeys(("num_hidden_groups", "inner_group_num"), Field(1, rule_of("n_layers"))),
+        hidden_act=network("gelu_new", ACTIVATIONS),
+    )
+    always: Fields = {**Bert.always, "embedding_projection": "sum", "project_embeddings": "always"}
     exceptions: Table = {
-        **_EXCEPTIONS,
+        **Bert.exceptions,
+        # No class has the head of sentences without that of tokens.
+        "head": Rule(
+            lambda config: (
+                config.head == "transform"
+                or (config.head == "none" and not config.sentence_classes)
+            )
+        ),
         "embedding_projection": Rule(
             lambda config: config.embedding_projection == "sum" or not is_factorised(config)
         ),
         "share": ANY,
     }
-    prefix = "albert."
-    heads = ("predictions.", "sop_classifier.")
-    parts = (
-        *Bert.parts[:5],
-        ("head.projection", "predictions.dense"),
-        ("head.norm", "predictions.LayerNorm"),
-        ("pooler.linear", "pooler"),
-        ("sentence_head", "sop_classifier.classifier"),
-        *Bert.parts[-2:],
+    prefix, heads = "albert.", ("predictions.", "sop_classifier.")
+    parts = _PARTS + pairs_of(
+        f"""
+        embedding.projection:{PROJECTION} head.projection:predictions.dense
+        head.norm:predictions.LayerNorm head.weight:predictions.decoder.weight
+        head.bias:predictions.bias pooler.linear:pooler sentence_head:sop_classifier.classifier
+        """
     )
-    predictions, pooler, sentence = "predictions", "pooler", "sop_classifier.classifier"
     ties = {"predictions.decoder.weight": _WORDS, "predictions.decoder.bias": "predictions.bias"}
     unit = "encoder.albert_layer_groups.{group}.albert_layers.{inner}."
     block = {
@@ -360,9 +354,7 @@ class Albert(Bert):
         ),
         "ffn": ("full_layer_layer_norm", "ffn", "ffn_output"),
     }
-    sentence_logits = "sop_logits"
-    # No ALBERT class has this head alone.
-    judging = ("ForPreTraining", "sop_logits")
+    judging = ("sop_logits", "ForPreTraining", "sop_logits")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Convert as BERT does, and drop an identity projection.
@@ -383,19 +375,9 @@ class Albert(Bert):
         fields = content.fields
         n_units, n_groups = fields["num_hidden_layers"], fields["num_hidden_groups"]
         n_inner = fields["inner_group_num"]
-        groups, units = f"num_hidden_groups = {n_groups}", f"num_hidden_layers = {n_units}"
-        if n_groups > n_units:
-            raise CheckpointError(f"{content.file}: {groups} is more than {units}")
-        if not _parts_alike(n_units, n_groups):
-            raise CheckpointError(
-                f"{content.file}: {groups} does not divide {units} as a recipe does: "
-                "transformers rounds the groups' borders in floating point"
-            )
-        if n_units * n_inner > MOST_LAYERS:
-            raise CheckpointError(
-                f"{content.file}: {units} times inner_group_num = {n_inner} is more than "
-                f"{MOST_LAYERS:,}"
-            )
+        if n_units % n_groups:
+            groups = f"num_hidden_groups = {n_groups}"
+            raise content.error(f"{groups} does not divide num_hidden_layers = {n_units}")
         sharing: Fields = {"share": "all", "share_groups": n_groups, "share_inner": n_inner}
         if n_groups == n_units > 1 and n_inner == 1:
             sharing = {"share": "none"}
@@ -416,7 +398,7 @@ class Albert(Bert):
         """
         always = super().required_fields(config)
         n_units = config.n_layers // config.share_inner
-        if config.share == "all" and _parts_alike(n_units, config.share_groups):
+        if config.share == "all" and n_units % config.share_groups == 0:
             names = ("share", "share_groups", "share_inner")
             always |= {name: getattr(config, name) for name in names}
         return always
@@ -443,160 +425,19 @@ def leave_out_identity(weights: dict[str, Tensor]) -> None:
         del weights[f"{PROJECTION}.weight"], weights[f"{PROJECTION}.bias"]
 
 
-def _parts_alike(n_units: int, n_groups: int) -> bool:
-    """Check whether transformers' floating-point rounding gives a recipe's groups."""
-    return all(
-        int(unit / (n_units / n_groups)) == unit * n_groups // n_units for unit in range(n_units)
-    )
-
-
-ROBERTA_FIELDS = ClassFields(
-    title="RobertaConfig",
-    fields={
-        **encoder_fields(50265, 768, 12, 3072),
-        "max_position_embeddings": Field(512, rule_of("max_len")),
-        "pad_token_id": Field(1, token_id),
-        "type_vocab_size": Field(2, harmless(2, 1).rule, Link("segments", {2: "both", 1: "none"})),
-    },
-    ignored=ALWAYS_IGNORED,
-)
-DISTILBERT_FIELDS = ClassFields(
-    title="DistilBertConfig",
-    fields={
-        "vocab_size": same(30522, "vocab_size"),
-        "max_position_embeddings": same(512, "max_len"),
-        "n_layers": same(6, "n_layers"),
-        "n_heads": same(12, "n_heads"),
-        "dim": same(768, "d_model"),
-        "hidden_dim": same(3072, "d_ff"),
-        "activation": network("gelu", ACTIVATIONS),
-        "dropout": same(0.1, "dropout"),
-        "attention_dropout": same(0.1, "dropout_attention"),
-        "initializer_range": same(0.02, "init_std"),
-        "pad_token_id": Field(0, optional(token_id)),
-        "tie_word_embeddings": same(True, "tie_embeddings"),
-        "is_encoder_decoder": harmless(False),
-        **NEVER,
-    },
-    aliases={
-        "hidden_size": "dim",
-        "num_attention_heads": "n_heads",
-        "num_hidden_layers": "n_layers",
-    },
-    # The positions are initialised with sinusoids, and stored.
-    ignored=ALWAYS_IGNORED | names("qa_dropout seq_classif_dropout sinusoidal_pos_embds"),
-)
-_SUMMARY = {
-    "summary_type": harmless("first"),
-    "summary_use_proj": harmless(True),
-    "summary_activation": harmless("gelu"),
-    "summary_proj_to_labels": harmless(None, False),
-}
-ELECTRA_FIELDS = ClassFields(
-    title="ElectraConfig",
-    fields={
-        **encoder_fields(30522, 256, 4, 1024),
-        "embedding_size": same(128, "d_embed"),
-    },
-    ignored=ALWAYS_IGNORED | _SUMMARY.keys() | names("summary_first_dropout summary_last_dropout"),
-)
-MODERNBERT_FIELDS = ClassFields(
-    title="ModernBertConfig",
-    fields={
-        "vocab_size": same(50368, "vocab_size"),
-        "hidden_size": same(768, "d_model"),
-        "intermediate_size": same(1152, "d_ff"),
-        "num_hidden_layers": same(22, "n_layers"),
-        "num_attention_heads": same(12, "n_heads"),
-        "hidden_activation": network(
-            "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
-        ),
-        "max_position_embeddings": same(8192, "max_len"),
-        "initializer_range": same(0.02, "init_std"),
-        "norm_eps": same(1e-5, "norm_eps"),
-        "norm_bias": same(False, "norm_bias"),
-        "pad_token_id": Field(50283, optional(token_id)),
-        "attention_bias": harmless(False),
-        "mlp_bias": harmless(False),
-        "classifier_bias": harmless(False),
-        "decoder_bias": Field(True, flag),
-        "classifier_activation": harmless("gelu"),
-        "attention_dropout": same(0.0, "dropout_attention"),
-        "embedding_dropout": same(0.0, "dropout_embedding"),
-        "mlp_dropout": same(0.0, "dropout_ffn"),
-        "layer_types": LAYER_TYPES,
-        "global_attn_every_n_layers": Field(3, whole(MOST_LAYERS)),
-        "local_attention": Field(128, whole(LONGEST_WINDOW)),
-        "rope_parameters": Field(None, rope_by_type),
-        "rope_scaling": Field(None, absent(), is_computed=False),
-        "global_rope_theta": Field(160_000.0, rule_of("rotary_base")),
-        "local_rope_theta": Field(10_000.0, rule_of("rotary_base")),
-        "tie_word_embeddings": same(True, "tie_embeddings"),
-        "is_encoder_decoder": harmless(False),
-        **NEVER,
-    },
-    ignored=ALWAYS_IGNORED
-    | names(
-        """
-    classifier_pooling cls_token_id deterministic_flash_attn initializer_cutoff_factor
-    reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction
-    """
-    ),
-)
-
-
-def _is_exact(config: ResolvedModel) -> bool:
-    has_gelu = config.head == "transform" or config.pooler in ("gelu", "transform")
-    return config.gelu == "exact" or not has_gelu
-
-
-_OF_TABLES = ("none", "attention", "ffn")
-_EXACT_HEADS: Table = {
-    "head": ("transform", "none"),
-    "head_activation": Rule(
-        lambda config: config.head == "none" or head_activation(config) == "gelu", head_activation
-    ),
-    "gelu": Rule(_is_exact),
-    "share": _OF_TABLES,
-}
-"""Rows of classes whose heads have the exact GELU, whatever the networks have."""
-
-
-def _exact(content: ClassConfig, fields: Fields) -> Fields:
-    """Return fields with those of heads with the exact GELU.
-
-    Raises CheckpointError where the networks have the other form.
-    """
-    if is_gelu(content.ours["ffn"]) and content.ours["gelu"] != "exact":
-        name = "hidden_act" if "hidden_act" in content.fields else "hidden_activation"
-        raise CheckpointError(
-            f"{content.file} cannot be expressed as a recipe: {name} = "
-            f"{content.fields[name]!r}, but heads have the exact GELU"
-        )
-    of_head = {"head_activation": "gelu"} if fields.get("head") == "transform" else {}
-    return {**fields, "gelu": "exact", **of_head}
-
-
-_POSITIONS = "embeddings.position_embeddings.weight"
-_SEGMENTS = "embeddings.token_type_embeddings.weight"
-_OURS = "positions.tables.0.weight"
-_WITHOUT_SEGMENTS = {name: value for name, value in Bert.always.items() if name != "segments"}
-_CHOICES, _SPANS_OF_BERT = Bert.answering["choices"], Bert.answering["spans"]
-_DENSE_LABELS = replace(
-    Bert.answering["labels"],
-    heads=("classifier.out_proj.", "classifier.dense."),
-    parts={"pooler.linear": "classifier.dense", "label_head": "classifier.out_proj"},
-)
-_OF_TEXTS: tuple[Answers, ...] = ("labels", "choices")
-
-
 class Roberta(Bert):
     """RoBERTa's classes: positions are numbered from the padding id plus 1, without segments."""
 
     model_type, name, title = "roberta", "Roberta", "RoBERTa"
-    fields = ROBERTA_FIELDS
+    fields = _fields(
+        "RobertaConfig",
+        "vocab_size=50265",
+        max_position_embeddings=Field(512, rule_of("max_len")),
+        pad_token_id=Field(1, token_id),
+        type_vocab_size=Field(2, harmless(2, 1).rule, Link("segments", {2: "both", 1: "none"})),
+    )
     constants: Fields = {}
-    always: Fields = _WITHOUT_SEGMENTS
+    always = _ALWAYS
     # Models with segments are BERT's: published ones of this class have a single one.
     exceptions: Table = {
         **_EXACT_HEADS,
@@ -604,22 +445,15 @@ class Roberta(Bert):
         "pooler": ("none", "tanh"),
         "segments": ("none",),
     }
-    answering: Mapping[Answers, Answering] = {
-        "labels": _DENSE_LABELS,
-        "choices": replace(_CHOICES, heads=("classifier.weight", "classifier.bias")),
-        "spans": _SPANS_OF_BERT,
-    }
+    answering = _answering("tanh", "classifier.out_proj classifier.dense", "classifier")
     prefix, heads = "roberta.", ("lm_head.",)
-    parts = (
-        *Bert.parts[:4],
-        ("head.projection", "lm_head.dense"),
-        ("head.norm", "lm_head.layer_norm"),
-        ("pooler.linear", "pooler.dense"),
-        *Bert.parts[-2:],
+    parts = _PARTS + pairs_of(
+        """
+        head.projection:lm_head.dense head.norm:lm_head.layer_norm
+        head.weight:lm_head.decoder.weight head.bias:lm_head.bias pooler.linear:pooler.dense
+        """
     )
-    predictions = "lm_head"
     ties = {"lm_head.decoder.weight": _WORDS, "lm_head.decoder.bias": "lm_head.bias"}
-    reads_segments = False
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop the rows before the first position, and add a single segment to all positions.
@@ -627,44 +461,31 @@ class Roberta(Bert):
         Raises CheckpointError as BERT does, and where that segment is missing.
         """
         weights, fields = super().prepare(content, tensors), content.fields
-        table, n_rows = weights.get(_POSITIONS), fields["max_position_embeddings"]
-        if fields["type_vocab_size"] == 1:
-            if _SEGMENTS not in weights:
-                raise CheckpointError(f"the weights lack {_SEGMENTS}")
-            segment = weights[_SEGMENTS]
-            if table is not None and segment.shape == (1, *table.shape[1:]):
-                wide = torch.promote_types(table.dtype, torch.float32)
-                table = table.to(wide) + weights.pop(_SEGMENTS)
-        if table is not None and table.dim() == 2 and len(table) == n_rows:
-            weights[_POSITIONS] = table[fields["pad_token_id"] + 1 :]
-        return weights
+        table, segment = weights.get(_POSITIONS), weights.get(_SEGMENTS)
+        if segment is None:
+            raise CheckpointError(f"the weights lack {_SEGMENTS}")
+        if table is None or table.dim() != 2 or len(table) != fields["max_position_embeddings"]:
+            return weights
+        if fields["type_vocab_size"] == 1 and segment.shape == (1, table.shape[1]):
+            table = table.to(torch.promote_types(table.dtype, torch.float32)) + segment
+            del weights[_SEGMENTS]
+        return {**weights, _POSITIONS: table[fields["pad_token_id"] + 1 :]}
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the length, and the fields of the existing heads.
-
-        Raises CheckpointError where no position is left.
-        """
-        fields = super().particular(content, weights)
+        """Return the fields of the existing heads, and the length."""
         given = content.fields
-        n_rows, pad_id = given["max_position_embeddings"], given["pad_token_id"]
-        if n_rows <= pad_id + 1:
-            raise CheckpointError(
-                f"{content.file}: max_position_embeddings = {n_rows} leaves no position after "
-                f"pad_token_id = {pad_id}"
-            )
-        if fields.get("head") == "transform":
-            fields = _exact(content, fields)
-        return {**fields, "max_len": n_rows - pad_id - 1}
+        max_len = given["max_position_embeddings"] - given["pad_token_id"] - 1
+        return {**super().particular(content, weights), "max_len": max_len}
 
     def settle(
         self, config: ResolvedModel, weights: Tensors, tokenizer: Tokenizer | None = None
     ) -> dict[str, Tensor]:
         """Add rows before the first position, and a segment of zeros."""
-        table = weights[_OURS]
+        table = weights["positions.tables.0.weight"]
         before = table.new_zeros(_pad_id(config, tokenizer) + 1, table.shape[1])
         return {
             **weights,
-            _OURS: torch.cat([before, table]),
+            "positions.tables.0.weight": torch.cat([before, table]),
             "segment_table.weight": table.new_zeros(1, table.shape[1]),
         }
 
@@ -684,65 +505,31 @@ def _pad_id(config: ResolvedModel, tokenizer: Tokenizer | None) -> int:
     return min(1, config.vocab_size - 1) if pad_id is None else pad_id
 
 
-class Encoder(Bert):
-    """Classes whose output matrix and bias are one map, without a vector of a text of their own."""
-
-    constants: Fields = {}
-    always: Fields = _WITHOUT_SEGMENTS
-    reads_segments = False
-    is_exact = True
-    """Whether heads have the exact GELU."""
-
-    def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Settle ties as every family does."""
-        return Family.prepare(self, content, tensors)
-
-    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors as every family does."""
-        return Family.pairs(self, config)
-
-    def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of the head of tokens, if any, and of its GELU."""
-        fields = super().particular(content, weights)
-        fields = {name: fields[name] for name in ("head", "head_bias") if name in fields}
-        has_gelu = self.answers in _OF_TEXTS or fields.get("head") == "transform"
-        return _exact(content, fields) if has_gelu and self.is_exact else fields
-
-
-class DistilBert(Encoder):
+class DistilBert(Bert):
     """DistilBERT's classes: norms with an eps of 1e-12, and a ReLU before the labels."""
 
     model_type, name, title = "distilbert", "DistilBert", "DistilBERT"
-    fields = DISTILBERT_FIELDS
-    # The class has no setting for it.
-    always: Fields = {**Encoder.always, "norm_eps": 1e-12}
-    exceptions: Table = {
-        "head": ("transform", "none"),
-        "head_activation": Bert.exceptions["head_activation"],
-        "segments": ("none",),
-        "share": _OF_TABLES,
-    }
-    answering: Mapping[Answers, Answering] = {
-        **{
-            kind: replace(
-                Bert.answering[kind],
-                heads=("classifier.", "pre_classifier."),
-                always={**Bert.answering[kind].always, "pooler": "relu"},
-                parts={"pooler.linear": "pre_classifier"},
-            )
-            for kind in _OF_TEXTS
+    fields = ClassFields(
+        "DistilBertConfig",
+        {
+            **_FIELDS,
+            **linked("vocab_size=30522 dim:d_model=768 n_layers=6 n_heads=12 hidden_dim:d_ff=3072"),
+            **linked("dropout=0.1 attention_dropout:dropout_attention=0.1"),
+            "activation": network("gelu", ACTIVATIONS),
         },
-        "spans": _SPANS_OF_BERT,
-    }
-    prefix, is_exact = "distilbert.", False
-    predictions, heads = "vocab_transform", ("vocab_",)
-    parts = (
-        *Bert.parts[:2],
-        ("embedding_norm", "embeddings.LayerNorm"),
-        ("head.projection", "vocab_transform"),
-        ("head.norm", "vocab_layer_norm"),
-        ("head", "vocab_projector"),
-        *Bert.parts[-2:],
+        {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    )
+    constants: Fields = {}
+    # The class has no setting for the eps.
+    always: Fields = {**_ALWAYS, "norm_eps": 1e-12}
+    exceptions: Table = {**_HEADS, "segments": ("none",)}
+    answering = _answering("relu", "classifier pre_classifier")
+    prefix, heads = "distilbert.", ("vocab_",)
+    parts = _PARTS + pairs_of(
+        """
+        head.projection:vocab_transform head.norm:vocab_layer_norm
+        head.weight:vocab_projector.weight head.bias:vocab_projector.bias
+        """
     )
     ties = {"vocab_projector.weight": _WORDS}
     unit = "transformer.layer.{layer}."
@@ -756,94 +543,99 @@ class DistilBert(Encoder):
     }
 
 
-class Electra(Encoder):
+class Electra(Bert):
     """ELECTRA's classes: the discriminator without its own head, the generator, and for tasks."""
 
     model_type, name, title = "electra", "Electra", "ELECTRA"
-    fields = ELECTRA_FIELDS
-    constants: Fields = {"type_vocab_size": 2}
+    fields = _fields(
+        "ElectraConfig",
+        """
+        vocab_size=30522 embedding_size:d_embed=128 hidden_size:d_model=256
+        num_attention_heads:n_heads=4 intermediate_size:d_ff=1024
+        """,
+    )
     always: Fields = {**Bert.always, "embedding_projection": "sum"}
     exceptions: Table = {
         **_EXACT_HEADS,
         "embedding_projection": Albert.exceptions["embedding_projection"],
     }
-    answering: Mapping[Answers, Answering] = {
-        "labels": replace(_DENSE_LABELS, always={"pooler": "gelu"}),
-        "choices": replace(
-            _CHOICES,
-            heads=("classifier.weight", "classifier.bias", "sequence_summary."),
-            always={**_CHOICES.always, "pooler": "gelu"},
-            fields=_SUMMARY,
-            parts={"pooler.linear": "sequence_summary.summary"},
-        ),
-        "spans": _SPANS_OF_BERT,
-    }
-    prefix = "electra."
-    predictions, heads = "generator_predictions", ("generator_",)
+    answering = _answering(
+        "gelu",
+        "classifier.out_proj classifier.dense",
+        "classifier sequence_summary.summary",
+        of_choices=_SUMMARY,
+    )
+    prefix, heads = "electra.", ("generator_",)
     unread = {"discriminator_predictions.": "finds replaced tokens"}
-    parts = (
-        *Bert.parts[:4],
-        ("embedding.projection", "embeddings_project"),
-        ("head.projection", "generator_predictions.dense"),
-        ("head.norm", "generator_predictions.LayerNorm"),
-        ("head", "generator_lm_head"),
-        *Bert.parts[-2:],
+    parts = _PARTS + pairs_of(
+        """
+        embedding.projection:embeddings_project head.projection:generator_predictions.dense
+        head.norm:generator_predictions.LayerNorm head.weight:generator_lm_head.weight
+        head.bias:generator_lm_head.bias
+        """
     )
     ties = {"generator_lm_head.weight": _WORDS}
-    reads_segments = True
 
 
-_POOLING = {"classifier_pooling": harmless("cls")}
+_OF_MODERN = _answering(
+    "transform",
+    "classifier head.dense head.norm",
+    fields={"classifier_pooling": harmless("cls")},
+)
+# A head of spans reads a layer on every state, which ours does not have.
+del _OF_MODERN["spans"]
 
 
-class ModernBert(Encoder):
+class ModernBert(Bert):
     """ModernBERT's classes: pre-norm but before the first attention, rotary, local and global."""
 
     model_type, name, title = "modernbert", "ModernBert", "ModernBERT"
-    fields = MODERNBERT_FIELDS
-    always: Fields = {
-        "kind": "encoder",
-        "norm_order": "pre",
-        "norm_affine": True,
-        "first_norm": False,
-        "final_norm": "affine",
-        "bias": False,
-        "positions": "rotary",
-        "embedding_norm": "affine",
-        "embedding_scale": "none",
-        "share": "none",
-        "init": "truncated",
-    }
+    fields = ClassFields(
+        "ModernBertConfig",
+        {
+            **_FIELDS,
+            **linked("vocab_size=50368 hidden_size:d_model=768 num_hidden_layers:n_layers=22"),
+            **linked("num_attention_heads:n_heads=12 intermediate_size:d_ff=1152"),
+            **linked("max_position_embeddings:max_len=8192 norm_eps=1e-5 norm_bias=False"),
+            **linked("attention_dropout:dropout_attention=0.0 mlp_dropout:dropout_ffn=0.0"),
+            **linked("embedding_dropout:dropout_embedding=0.0"),
+            **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), harmless(False)),
+            "pad_token_id": Field(50283, optional(token_id)),
+            "hidden_activation": network(
+                "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
+            ),
+            "decoder_bias": Field(True, flag),
+            "classifier_activation": harmless("gelu"),
+            "layer_types": LAYER_TYPES,
+            "global_attn_every_n_layers": Field(3, whole(MOST_LAYERS)),
+            "local_attention": Field(128, whole(LONGEST_WINDOW)),
+            "rope_parameters": Field(None, rope_by_type),
+            "rope_scaling": Field(None, absent(), is_computed=False),
+            "global_rope_theta": Field(160_000.0, rule_of("rotary_base")),
+            "local_rope_theta": Field(10_000.0, rule_of("rotary_base")),
+        },
+    )
+    constants: Fields = {}
+    always = {name: value for name, value in _ALWAYS.items() if name != "head_bias"}
+    always |= {"norm_order": "pre", "first_norm": False, "final_norm": "affine", "bias": False}
+    always |= {"positions": "rotary"}
     exceptions: Table = {
         **_EXACT_HEADS,
         "share": ("none",),
         "segments": ("none",),
-        "head_bias": ANY,
         **dict.fromkeys(
-            ("attention_window", "window_pattern", "rotary_base", "rotary_local_base"), ANY
+            ("head_bias", "attention_window", "window_pattern", "rotary_base", "rotary_local_base"),
+            ANY,
         ),
     }
-    # A head of spans reads a layer on every state, which ours does not have.
-    answering: Mapping[Answers, Answering] = {
-        kind: replace(
-            Bert.answering[kind],
-            heads=("classifier.", "head."),
-            always={**Bert.answering[kind].always, "pooler": "transform"},
-            fields={**Bert.answering[kind].fields, **_POOLING},
-            parts={"pooler.linear": "head.dense", "pooler.norm": "head.norm"},
-        )
-        for kind in _OF_TEXTS
-    }
-    prefix = "model."
-    predictions, heads = "head", ("head.", "decoder.")
-    parts = (
-        ("embedding", "embeddings.tok_embeddings"),
-        ("embedding_norm", "embeddings.norm"),
-        ("final_norm", "final_norm"),
-        ("head.projection", "head.dense"),
-        ("head.norm", "head.norm"),
-        ("head", "decoder"),
-        ("label_head", "classifier"),
+    answering = _OF_MODERN
+    prefix, heads = "model.", ("head.", "decoder.")
+    parts = pairs_of(
+        """
+        embedding:embeddings.tok_embeddings embedding_norm:embeddings.norm final_norm:final_norm
+        head.projection:head.dense head.norm:head.norm head.weight:decoder.weight
+        head.bias:decoder.bias
+        """
     )
     ties = {"decoder.weight": "embeddings.tok_embeddings.weight"}
     unit = "layers.{layer}."

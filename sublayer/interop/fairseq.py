@@ -29,26 +29,26 @@ from sublayer.interop.certificate import certify, save_imported
 from sublayer.interop.family import default_words, task_of
 from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import (
-    REQUIRED,
     ClassConfig,
     ClassFields,
     Content,
     Field,
-    Link,
     flag,
     format_value,
+    harmless,
+    linked,
     names,
     network,
     optional,
+    pairs_of,
     refused_fields,
     rule_of,
-    same,
     share,
     switch,
     switched_off,
     whole,
 )
-from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT
+from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT, IfGiven
 from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE, check_tokenizer
 from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
@@ -57,26 +57,12 @@ from sublayer.text_model import TextModel
 
 _MOST_VALUES, _MOST_BITS = 10_000, 128
 """The most values in a setting, and the most bits of a number."""
-_NESTED = ("encoder", "decoder", "quant_noise")
 # Files up to 0.8 contain training meters, of fairseq classes.
-_METERS = tuple(
-    f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
-)
+_METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
 # Errors of reading a truncated or changed file.
 _DAMAGES = (
-    RuntimeError,
-    EOFError,
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    OverflowError,
-    MemoryError,
-    struct.error,
-    zlib.error,
-    zipfile.BadZipFile,
+    *(RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError),
+    *(AssertionError, OverflowError, MemoryError, struct.error, zlib.error, zipfile.BadZipFile),
 )
 
 
@@ -142,7 +128,7 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
             f"{path} has no settings of its model: it has neither args nor cfg with model"
         )
     settings = {name: value for name, value in fields.items() if not isinstance(value, Mapping)}
-    for side in _NESTED:
+    for side in ("encoder", "decoder", "quant_noise"):
         if isinstance(inner := fields.get(side), Mapping):
             settings |= {f"{side}_{name}": value for name, value in inner.items()}
     for name, value in settings.items():
@@ -169,11 +155,9 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
 
 
 def _load(path: Path) -> Any:
-    safe_classes: list[Any] = [argparse.Namespace]
-    for name in _METERS:
-        safe_classes.append((_Meter, name))
+    safe: list[Any] = [(_Meter, f"fairseq.meters.{name}") for name in _METERS]
     try:
-        with safe_globals(safe_classes), warnings.catch_warnings():
+        with safe_globals([argparse.Namespace, *safe]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _check_sums(path)
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -244,34 +228,13 @@ _ACTIVATIONS = {
     "gelu_fast": ("gelu", "tanh"),
     "swish": ("swish", "tanh"),
 }
-_MACARON = (None, False, True, "new")
-
-
-def _macaron(value: Any) -> bool:
-    if not any(type(value) is type(allowed) and value == allowed for allowed in _MACARON):
-        raise ValueError("is not true, false or 'new'")
-    return bool(value)
-
-
-def _even_width(value: Any) -> int:
-    width: int = rule_of("d_model")(value)
-    if width % 2:
-        raise ValueError("is odd: sinusoids come in pairs")
-    return width
-
-
 _BOTH = {
-    "encoder_embed_dim": Field(REQUIRED, _even_width, Link("d_model")),
-    "encoder_layers": same(REQUIRED, "n_layers"),
-    "encoder_attention_heads": same(REQUIRED, "n_heads"),
-    "encoder_ffn_embed_dim": same(REQUIRED, "d_ff"),
+    **linked("encoder_embed_dim:d_model encoder_layers:n_layers encoder_attention_heads:n_heads"),
+    **linked("encoder_ffn_embed_dim:d_ff dropout=0.1 attention_dropout:dropout_attention=0.0"),
     "encoder_normalize_before": switch(False, "norm_order", "pre", "post"),
-    "dropout": same(0.1, "dropout"),
-    "attention_dropout": same(0.0, "dropout_attention"),
-    "activation_dropout": Field(None, optional(share)),
     # Older versions name it after their only activation.
-    "relu_dropout": Field(None, optional(share)),
-    "macaron": Field(False, _macaron),
+    **dict.fromkeys(("activation_dropout", "relu_dropout"), Field(None, optional(share))),
+    "macaron": harmless(False, True, None, "new"),
     "share_all_embeddings": Field(False, flag),
     **switched_off(("encoder_learned_pos", "no_token_positional_embeddings")),
 }
@@ -279,19 +242,22 @@ _TRANSLATOR = ClassFields(
     title="fairseq's Transformer",
     fields={
         **_BOTH,
-        "decoder_embed_dim": same(REQUIRED, "d_model"),
-        "decoder_layers": same(REQUIRED, "n_decoder_layers"),
-        "decoder_attention_heads": same(REQUIRED, "n_heads"),
-        "decoder_ffn_embed_dim": same(REQUIRED, "d_ff"),
+        **linked("decoder_embed_dim:d_model decoder_layers:n_decoder_layers"),
+        **linked("decoder_attention_heads:n_heads decoder_ffn_embed_dim:d_ff"),
         "decoder_normalize_before": switch(False, "norm_order", "pre", "post"),
         "activation_fn": network("relu", _ACTIVATIONS),
-        "act_fn": Field(None, lambda value: value),
-        "decoder_input_dim": Field(None, optional(rule_of("d_model"))),
-        "decoder_output_dim": Field(None, optional(rule_of("d_model"))),
+        # Macaron Net's code has no other activation.
+        "act_fn": harmless(None, "relu"),
+        **dict.fromkeys(
+            ("decoder_input_dim", "decoder_output_dim"),
+            Field(None, optional(rule_of("d_model")), IfGiven("d_model")),
+        ),
         "no_scale_embedding": switch(False, "embedding_scale", "none", "sqrt"),
         "share_decoder_input_output_embed": Field(False, flag),
-        "max_source_positions": Field(None, optional(rule_of("max_len"))),
-        "max_target_positions": Field(None, optional(rule_of("max_len"))),
+        **dict.fromkeys(
+            ("max_source_positions", "max_target_positions"),
+            Field(None, optional(rule_of("max_len"))),
+        ),
         **switched_off(
             names(
                 """
@@ -336,11 +302,8 @@ _NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.([012])\.(we
 _FUSED = re.compile(r"(.+_attn\.)in_proj_(weight|bias)")
 _BERT_OUTPUT = "embed_out"
 _HEAD, _SEGMENTS, _CLASSIFIER = "mid_layer.", "encoder.embed_segment.weight", "classifier"
-_BINARY, _CLASSES, _NUMBER = (
-    "cross_entropy_classify_binary",
-    "cross_entropy_classify",
-    "mean_squared_error",
-)
+_BINARY, _CLASSES = "cross_entropy_classify_binary", "cross_entropy_classify"
+_NUMBER = "mean_squared_error"
 _READS_WORDS = (
     "it reads and writes words separated by spaces, as the text was prepared for training"
 )
@@ -470,10 +433,8 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
         criterion = values["criterion"]
         if criterion == _NUMBER and n_outputs == 1:
             task = task_of("number", (), config, numbers=(1.0, 5.0))
-        elif criterion == _BINARY and n_outputs == 1:
-            task = task_of("classes", default_words(2), config)
-        elif criterion == _CLASSES and n_outputs > 1:
-            task = task_of("classes", default_words(n_outputs), config)
+        elif criterion == (_BINARY if n_outputs == 1 else _CLASSES):
+            task = task_of("classes", default_words(max(2, n_outputs)), config)
         else:
             raise CheckpointError(
                 f"{settings.file}: criterion = {format_value(criterion)} with n_classes = "
@@ -546,25 +507,14 @@ def _translator_fields(
             f"the weights lack {_TARGET_TABLE}: only fairseq's translators and Macaron Net's BERT "
             "can be imported"
         )
-    copies = [
-        *_drop_copy(settings, weights, _TARGET_TABLE, is_tied=True),
-        *_drop_copy(settings, weights, _OUTPUT, is_tied=_is_tied(settings)),
-    ]
+    tied = (_OUTPUT,) if _is_tied(settings) else ()
+    copies = _drop_copies(settings, weights, _TARGET_TABLE, *tied)
     fields = settings.fields
-    for name in ("activation_fn", "act_fn"):
-        other = fields[name] or "relu"
-        # Macaron Net's code has no other activation.
-        if other != "relu" and (fields["macaron"] or name == "act_fn"):
-            raise CheckpointError(
-                f"{settings.file}: {name} = {format_value(other)}: "
-                "Macaron Net's translation models use relu"
-            )
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if fields[name] not in (None, fields["decoder_embed_dim"]):
-            raise CheckpointError(
-                f"{settings.file}: {name} = {fields[name]} is not decoder_embed_dim = "
-                f"{fields['decoder_embed_dim']}: the embedding matrix is as wide as the model"
-            )
+    if fields["macaron"] and fields["activation_fn"] != "relu":
+        raise CheckpointError(
+            f"{settings.file}: activation_fn = {format_value(fields['activation_fn'])}: "
+            "Macaron Net's translation models use relu"
+        )
     longest = [fields[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
     return copies, {
         "kind": "encoder-decoder",
@@ -602,7 +552,8 @@ def _bert_fields(
         for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
             if name in weights:
                 weights[name] = -weights[name]
-        copies = _drop_copy(settings, weights, _BERT_OUTPUT, is_tied=_is_tied(settings))
+        tied = (_BERT_OUTPUT,) if _is_tied(settings) else ()
+        copies = _drop_copies(settings, weights, *tied)
     fields = settings.fields
     ffn = f"ffn:{settings.ours['ffn']}"
     block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if fields["macaron"] else ["attention", ffn]
@@ -631,23 +582,19 @@ def _is_tied(settings: ClassConfig) -> bool:
     return any(settings.fields.get(name) for name in ties)
 
 
-def _drop_copy(
-    settings: ClassConfig, weights: dict[str, Tensor], name: str, *, is_tied: bool
-) -> list[str]:
-    """Remove a matrix tied to the embedding matrix, and return its name in a list.
+def _drop_copies(settings: ClassConfig, weights: dict[str, Tensor], *names: str) -> list[str]:
+    """Remove matrices tied to the embedding matrix; return the names of those that were there.
 
-    The list is empty, and nothing is removed, where the matrix is absent or not tied. Raises
-    CheckpointError where a tied matrix differs.
+    Raises CheckpointError where one differs.
     """
-    if not is_tied or name not in weights:
-        return []
-    if not torch.equal(weights[name], weights[_TABLE]):
-        raise CheckpointError(
-            f"{name} differs from {_TABLE}, but must equal it: source and target share one "
-            f"embedding matrix, or {settings.file} ties them"
-        )
-    del weights[name]
-    return [name]
+    held = [name for name in names if name in weights]
+    for name in held:
+        if not torch.equal(weights.pop(name), weights[_TABLE]):
+            raise CheckpointError(
+                f"{name} differs from {_TABLE}, but must equal it: source and target share one "
+                f"embedding matrix, or {settings.file} ties them"
+            )
+    return held
 
 
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
@@ -655,16 +602,18 @@ def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
 
     The first feed-forward network of a block is Macaron Net's first half.
     """
-    yield Pair((_TABLE,), "embedding.weight")
     halves = {"ffn 0": ("macaron_layer_norm", "macaron_fc1", "macaron_fc2")}
     yield from pair_blocks(config, UNIT, {**BLOCK, **halves})
-    *beside, last = stacks(config)
-    for stack in beside:
-        yield from pair_linear(f"{stack.name}.layer_norm", "source.final_norm")
-    yield from pair_linear(f"{last.name}.layer_norm", "final_norm")
-    yield Pair((output,), "head.weight")
-    yield Pair((_SEGMENTS,), "segment_table.weight")
-    yield from pair_linear(f"{_HEAD}0", "head.projection")
-    yield from pair_linear(f"{_HEAD}2", "head.norm")
-    for head in ("sentence_head", "label_head"):
-        yield from pair_linear(_CLASSIFIER, head)
+    last = stacks(config)[-1]
+    tensors = pairs_of(f"embedding:{_TABLE} head:{output} segment_table:{_SEGMENTS}")
+    for ours, theirs in tensors:
+        yield Pair((theirs,), f"{ours}.weight")
+    modules = pairs_of(
+        f"""
+        source.final_norm:encoder.layer_norm final_norm:{last.name}.layer_norm
+        head.projection:{_HEAD}0 head.norm:{_HEAD}2
+        sentence_head:{_CLASSIFIER} label_head:{_CLASSIFIER}
+        """
+    )
+    for ours, theirs in modules:
+        yield from pair_linear(theirs, ours)

@@ -3,6 +3,7 @@
 It does not import PyTorch.
 """
 
+from ast import literal_eval
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, get_args
@@ -368,6 +369,19 @@ def same(default: Any, ours: str) -> Field:
     return Field(default, rule, Link(ours), is_computed=ours not in TRAINING_ONLY)
 
 
+def linked(text: str) -> dict[str, Field]:
+    """Build fields by ``same`` from a table of theirs, ours and default: ``dim:d_model=768 ...``.
+
+    A single name is both theirs and ours; a field without a default is required.
+    """
+    fields = {}
+    for row in text.split():
+        both, _, default = row.partition("=")
+        theirs, _, ours = both.partition(":")
+        fields[theirs] = same(literal_eval(default) if default else REQUIRED, ours or theirs)
+    return fields
+
+
 def switch(default: bool, ours: str, on: Any, off: Any) -> Field:
     """Build a field that selects one of two values of a model's field."""
     return Field(default, flag, Link(ours, {True: on, False: off}))
@@ -421,6 +435,11 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def pairs_of(text: str) -> tuple[tuple[str, str], ...]:
+    """Split whitespace-separated pairs of names, as in ``ours:theirs``."""
+    return tuple((one, other) for one, _, other in (pair.partition(":") for pair in text.split()))
+
+
 @dataclass(frozen=True)
 class ClassConfig(Content):
     """A config with a value for every field of its class."""
@@ -440,7 +459,6 @@ class ClassFields:
     fields: Mapping[str, Field]
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Alternative names of fields, and the fields."""
-    ignored: frozenset[str] = frozenset()
 
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
@@ -514,7 +532,6 @@ NEVER = {
     **switched_off(("quantization_config",), QUANTISED),
 }
 """Fields that every class accepts, or once did, and that would change the model."""
-ALWAYS_IGNORED = names("")
 ACTIVATIONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh"), ("gelu", "tanh")),
     **dict.fromkeys(("gelu", "gelu_python"), ("gelu", "exact")),

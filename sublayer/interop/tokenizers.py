@@ -1,6 +1,7 @@
 """Tokenizers of HuggingFace folders, also translators': reading, and export with equal ids."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from sublayer.data.tokenizers.sentencepiece import (
     has_paired_models,
 )
 from sublayer.data.tokenizers.settings import (
+    AS_MODEL,
+    AS_WRITTEN,
     CONFIG_NAME,
     combining_characters,
     read_settings,
@@ -74,21 +77,37 @@ def library_file(library: Library) -> bytes:
     return str(library.to_str(pretty=True)).encode()
 
 
-def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, bool]:
-    """Return the setting that reads special tokens as text, where our tokenizer does so.
+def _files(
+    tokenizer: Tokenizer,
+    library: Library,
+    ids: Mapping[str, int | None],
+    *,
+    max_len: int,
+    splits: bool = True,
+    **settings: Any,
+) -> dict[str, bytes]:
+    """Return ``tokenizer.json`` and its settings: special tokens, by role and id, and others.
 
-    ``by_default``: also where its ``reads_marks`` is unset. Empty without special tokens.
+    Special tokens are read as text where our tokenizer does so and, with ``splits``, where its
+    ``reads_marks`` is unset. ``max_len`` becomes ``model_max_length``.
     """
-    is_text = tokenizer.reads_marks is False or (by_default and tokenizer.reads_marks is None)
-    return {"split_special_tokens": True} if is_text and tokenizer.marks else {}
+    is_text = tokenizer.reads_marks is False or (splits and tokenizer.reads_marks is None)
+    content = {
+        "tokenizer_class": ANY_CLASS,
+        "model_max_length": max_len,
+        "clean_up_tokenization_spaces": False,
+        **{f"{k}_token": library.id_to_token(id_) for k, id_ in ids.items() if id_ is not None},
+        **({"split_special_tokens": True} if is_text and tokenizer.marks else {}),
+        **settings,
+    }
+    return {FILE: library_file(library), CONFIG_NAME: settings_file(content)}
 
 
 def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
     Contents are by file name. The tokenizer puts nothing around a text but a start, if it has one.
-    Characters, moses-bpe and SentencePiece's BPE cannot be exported. ``max_len`` becomes its
-    ``model_max_length``.
+    Characters, moses-bpe and SentencePiece's BPE cannot be exported.
     """
     if tokenizer is None:
         return {}
@@ -96,29 +115,22 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
         library, names, _ = converted
         start_id = tokenizer.start_id
         if library.encode("").ids != ([] if start_id is None else [start_id]):
-            starting = None if start_id is None else _starting(names[start_id], start_id)
-            library.post_processor = starting
-        content = library_file(library)
+            library.post_processor = None
+            if start_id is not None:
+                name = names[start_id]
+                library.post_processor = processors.TemplateProcessing(
+                    [name, "$A"], [name, "$A", f"{name}:1", "$B:1"], [(name, start_id)]
+                )
     elif isinstance(tokenizer, ByteTokenizer):
         # A piece for each byte, with the byte as its id, and no merges.
-        of_bytes = Library(models.BPE(BYTE_NAMES, []))
-        of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        of_bytes.decoder = decoders.ByteLevel()
-        content = library_file(of_bytes)
+        library = Library(models.BPE(BYTE_NAMES, []))
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        library.decoder = decoders.ByteLevel()
     else:
         return {}
-    settings: dict[str, Any] = {
-        "tokenizer_class": ANY_CLASS,
-        "model_max_length": max_len,
-        "clean_up_tokenization_spaces": False,
-    }
-    library = Library.from_str(content.decode())
-    ids = {"bos_token": tokenizer.first_id, "eos_token": tokenizer.end_id}
-    settings |= {name: library.id_to_token(id_) for name, id_ in ids.items() if id_ is not None}
-    if tokenizer.reads_marks and tokenizer.pad_id is not None:
-        settings["pad_token"] = library.id_to_token(tokenizer.pad_id)
-    settings |= split_marks(tokenizer, by_default=True)
-    return {FILE: content, CONFIG_NAME: settings_file(settings)}
+    pad_id = tokenizer.pad_id if tokenizer.reads_marks else None
+    ids = {"bos": tokenizer.first_id, "eos": tokenizer.end_id, "pad": pad_id}
+    return _files(tokenizer, library, ids, max_len=max_len)
 
 
 def framing_files(
@@ -136,47 +148,71 @@ def framing_files(
     if tokenizer is None or (converted := as_library(tokenizer)) is None:
         return {}
     library, names, files = converted
-    more: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if isinstance(tokenizer, UnigramTokenizer):
         rules = tokenizer.normalization
-        more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
+        settings = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
         if not rules.divide_digit_commas:
-            more["divide_digit_commas"] = False
+            settings["divide_digit_commas"] = False
     elif tokenizer.kind == "wordpiece":
         files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
         normalizer = json.loads(library.to_str())["normalizer"] or {}
         if normalizer.get("type") == "BertNormalizer":
-            more = {"do_lower_case": normalizer["lowercase"]}
+            settings = {"do_lower_case": normalizer["lowercase"]}
             if normalizer["strip_accents"] is not None:
-                more["strip_accents"] = normalizer["strip_accents"]
+                settings["strip_accents"] = normalizer["strip_accents"]
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     if library.post_processor is None and cls_id is not None and sep_id is not None:
         cls, sep = names[cls_id], names[sep_id]
         library.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0",
-            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-            special_tokens=[(cls, cls_id), (sep, sep_id)],
+            f"{cls}:0 $A:0 {sep}:0",
+            f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            [(cls, cls_id), (sep, sep_id)],
         )
-    ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
-    settings = {
-        "tokenizer_class": ANY_CLASS,
-        **{key.replace("_id", "_token"): names[id_] for key, id_ in ids.items() if id_ is not None},
-        **more,
-        **split_marks(tokenizer),
-        "model_max_length": max_len,
-        # By default, transformers' tokenizer leaves out the segments of a pair.
-        "model_input_names": [
-            "input_ids",
-            *(["token_type_ids"] if reads_segments else []),
-            "attention_mask",
-        ],
-    }
-    return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
+    # By default, transformers' tokenizer leaves out the segments of a pair.
+    segments = ["token_type_ids"] if reads_segments else []
+    settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
+    ids = {key.removesuffix("_id"): getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
+    return {**files, **_files(tokenizer, library, ids, max_len=max_len, splits=False, **settings)}
 
 
-def _starting(name: str, id_: int) -> processors.TemplateProcessing:
-    pair = [name, "$A", f"{name}:1", "$B:1"]
-    return processors.TemplateProcessing([name, "$A"], pair, [(name, id_)])
+_INPUTS = ["input_ids", "attention_mask"]
+_T5_CLASS, _T5_UNK_ID = "T5Tokenizer", 2
+"""The class of T5's tokenizer, and its unknown token, fixed in the class."""
+
+
+def ending_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+
+    Contents are by file name. The tokenizer puts the end after a text, and reads the names of
+    special ids in a text, such as ``<extra_id_0>``, as those ids.
+
+    T5's layout, of any size, becomes a ``T5Tokenizer``, with its ``spiece.model``. Any other
+    SentencePiece unigram or ``tokenizer.json`` with an end and padding becomes a tokenizer of the
+    generic class. A vocabulary with a piece that has a sentinel's name cannot be exported.
+    """
+    if tokenizer is None or (converted := as_library(tokenizer)) is None:
+        return {}
+    library, names, files = converted
+    end_id, pad_id, settings = tokenizer.sep_id, tokenizer.pad_id, dict[str, Any]()
+    if end_id is None or pad_id is None:
+        return {}
+    end = names[end_id]
+    if isinstance(tokenizer, UnigramTokenizer):
+        if len(set(names)) < len(names):
+            return {}
+        layout = [names[pad_id], end, *names[_T5_UNK_ID : _T5_UNK_ID + 1], tokenizer.unk_id]
+        is_plain = tokenizer.normalization in (AS_WRITTEN, AS_MODEL)
+        if is_plain and layout == ["<pad>", "</s>", "<unk>", _T5_UNK_ID]:
+            n_sentinels = len(tokenizer.sentinel_ids)
+            settings = {"tokenizer_class": _T5_CLASS, "extra_ids": n_sentinels}
+    if library.post_processor is None:
+        library.post_processor = processors.TemplateProcessing(
+            ["$A", end], ["$A", end, "$B", end], [(end, end_id)]
+        )
+    settings["model_input_names"] = _INPUTS
+    ids = {"eos": end_id, "pad": pad_id, "unk": tokenizer.unk_id}
+    return {**files, **_files(tokenizer, library, ids, max_len=max_len, splits=False, **settings)}
 
 
 def with_start(tokenizer: Tokenizer | None, folder: Path) -> Tokenizer | None:
@@ -284,19 +320,18 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
     """
     if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer):
         return {}
-    vocabulary = tokenizer.vocabulary
+    vocabulary, end_id, pad_id = tokenizer.vocabulary, tokenizer.sep_id, tokenizer.pad_id
     sides = [tokenizer.source.content(), tokenizer.target.content()]
-    ids = {"eos": tokenizer.sep_id, "pad": tokenizer.pad_id}
+    ids = {"eos": end_id, "pad": pad_id, "unk": tokenizer.unk_id}
     if isinstance(vocabulary, PairedModels):
-        named = {**ids, "unk": tokenizer.unk_id}.items()
-        settings: dict[str, Any] = {
+        settings = {
             "tokenizer_class": "MarianTokenizer",
             "model_max_length": max_len,
             "source_lang": tokenizer.source.language,
             "target_lang": tokenizer.target.language,
             "separate_vocabs": False,
             "clean_up_tokenization_spaces": False,
-            **{f"{name}_token": vocabulary.names[id_] for name, id_ in named if id_ is not None},
+            **{f"{k}_token": vocabulary.names[id_] for k, id_ in ids.items() if id_ is not None},
             _SIDES: sides,
         }
         numbers = {name: id_ for id_, name in enumerate(vocabulary.names)}
@@ -318,30 +353,19 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
         library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         library.decoder = decoders.BPEDecoder(suffix=END)
         library.add_special_tokens(list(vocabulary.specials))
-    assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, (
-        "the vocabulary was checked"
-    )
+    assert end_id is not None and pad_id is not None, "the vocabulary was checked"
     rules: list[Any] = [single_spaces(), normalizers.Strip()]
     if tokenizer.source.lowers:
         rules += lowering()
     if library.normalizer is not None:
         rules.append(library.normalizer)
     library.normalizer = normalizers.Sequence(rules)
-    end = names[tokenizer.sep_id]
+    end = names[end_id]
     library.post_processor = processors.TemplateProcessing(
-        single=f"$A:0 {end}:0", pair=f"$A:0 $B:0 {end}:0", special_tokens=[(end, tokenizer.sep_id)]
+        f"$A:0 {end}:0", f"$A:0 $B:0 {end}:0", [(end, end_id)]
     )
-    named = {**ids, "bos": tokenizer.cls_id, "unk": tokenizer.unk_id}.items()
-    settings = {
-        "tokenizer_class": ANY_CLASS,
-        "model_max_length": max_len,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": False,
-        **{f"{name}_token": names[id_] for name, id_ in named if id_ is not None},
-        **split_marks(tokenizer, by_default=True),
-        _SIDES: sides,
-    }
-    return {FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
+    more: dict[str, Any] = {"model_input_names": _INPUTS, _SIDES: sides}
+    return _files(tokenizer, library, {**ids, "bos": tokenizer.cls_id}, max_len=max_len, **more)
 
 
 def describe_text(tokenizer: Tokenizer | None) -> str | None:

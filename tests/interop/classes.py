@@ -8,7 +8,6 @@ _HF_GPT1 = {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "
 _HF_GPT2 = {**_HF_GPT1, "n_inner": 10}
 _HF_ENCODER = {"vocab_size": VOCAB_SIZE, "hidden_size": 12, "num_hidden_layers": 2}
 _HF_ENCODER |= {"num_attention_heads": 3, "intermediate_size": 10, "max_position_embeddings": 16}
-_HF_ALBERT = {**_HF_ENCODER, "embedding_size": 8}
 _HF_LABELS = {"id2label": {"0": "no", "1": "it may be", "2": "yes"}}
 _HF_TRANSLATOR = {"vocab_size": VOCAB_SIZE, "d_model": 12, "encoder_layers": 2}
 _HF_TRANSLATOR |= {"decoder_layers": 1, "encoder_attention_heads": 3, "encoder_ffn_dim": 10}
@@ -16,10 +15,17 @@ _HF_TRANSLATOR |= {"decoder_attention_heads": 3, "decoder_ffn_dim": 10}
 _HF_TRANSLATOR |= {"max_position_embeddings": 16}
 _HF_PADDING = {"pad_token_id": 22, "decoder_start_token_id": 22}
 _HF_ROBERTA = {**_HF_ENCODER, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-_HF_ELECTRA = {**_HF_ENCODER, "embedding_size": 8}
 _HF_DISTILBERT = {"vocab_size": VOCAB_SIZE, "dim": 12, "n_layers": 2, "n_heads": 3}
 _HF_DISTILBERT |= {"hidden_dim": 10, "max_position_embeddings": 16}
 _HF_MODERNBERT = {**_HF_ENCODER, "num_hidden_layers": 4, "local_attention": 4, "pad_token_id": 1}
+_HF_ENCODERS = {
+    "bert": ("Bert", "PreTraining", _HF_ENCODER),
+    "albert": ("Albert", "PreTraining", {**_HF_ENCODER, "embedding_size": 8}),
+    "roberta": ("Roberta", "MaskedLM", _HF_ROBERTA),
+    "distilbert": ("DistilBert", "MaskedLM", _HF_DISTILBERT),
+    "electra": ("Electra", "MaskedLM", {**_HF_ENCODER, "embedding_size": 8}),
+    "modernbert": ("ModernBert", "MaskedLM", _HF_MODERNBERT),
+}
 _HF_T5 = {"vocab_size": VOCAB_SIZE, "d_model": 12, "d_kv": 5, "d_ff": 10, "num_layers": 2}
 _HF_T5 |= {"num_decoder_layers": 1, "num_heads": 3, "decoder_start_token_id": 0}
 _HF_T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 5}
@@ -41,19 +47,8 @@ _HF_DECODERS = {
 WITHOUT_LABELS = ("granite", "cohere", "nanochat")
 
 
-def _choices(title, fields):
-    return title, {**fields, "architectures": [title]}
-
-
 CLASSES = {
     "gpt2": ("GPT2LMHeadModel", _HF_GPT2), "openai-gpt": ("OpenAIGPTLMHeadModel", _HF_GPT1),
-    "bert": ("BertForPreTraining", _HF_ENCODER), "albert": ("AlbertForPreTraining", _HF_ALBERT),
-    "bert for labels": ("BertForSequenceClassification", {**_HF_ENCODER, **_HF_LABELS}),
-    "bert for choices": _choices("BertForMultipleChoice", _HF_ENCODER),
-    "bert for spans": ("BertForQuestionAnswering", _HF_ENCODER),
-    "albert for labels": ("AlbertForSequenceClassification", {**_HF_ALBERT, **_HF_LABELS}),
-    "albert for choices": _choices("AlbertForMultipleChoice", _HF_ALBERT),
-    "albert for spans": ("AlbertForQuestionAnswering", _HF_ALBERT),
     "gpt2 for labels": ("GPT2ForSequenceClassification", {**_HF_GPT2, **_HF_LABELS}),
     "openai-gpt for labels": ("OpenAIGPTForSequenceClassification", {**_HF_GPT1, **_HF_LABELS}),
     "openai-gpt for choices": ("OpenAIGPTDoubleHeadsModel", _HF_GPT1),
@@ -61,24 +56,16 @@ CLASSES = {
     "t5": ("T5ForConditionalGeneration", _HF_T5),
     "marian": ("MarianMTModel", {**_HF_TRANSLATOR, **_HF_PADDING}),
     "bart": ("BartForConditionalGeneration", _HF_TRANSLATOR),
-    "roberta": ("RobertaForMaskedLM", _HF_ROBERTA),
-    "roberta for labels": ("RobertaForSequenceClassification", {**_HF_ROBERTA, **_HF_LABELS}),
-    "roberta for choices": _choices("RobertaForMultipleChoice", _HF_ROBERTA),
-    "roberta for spans": ("RobertaForQuestionAnswering", _HF_ROBERTA),
-    "distilbert": ("DistilBertForMaskedLM", _HF_DISTILBERT),
-    "distilbert for labels":
-        ("DistilBertForSequenceClassification", {**_HF_DISTILBERT, **_HF_LABELS}),
-    "distilbert for choices": _choices("DistilBertForMultipleChoice", _HF_DISTILBERT),
-    "distilbert for spans": ("DistilBertForQuestionAnswering", _HF_DISTILBERT),
-    "electra": ("ElectraForMaskedLM", _HF_ELECTRA),
-    "electra for labels": ("ElectraForSequenceClassification", {**_HF_ELECTRA, **_HF_LABELS}),
-    "electra for choices": _choices("ElectraForMultipleChoice", _HF_ELECTRA),
-    "electra for spans": ("ElectraForQuestionAnswering", _HF_ELECTRA),
-    "modernbert": ("ModernBertForMaskedLM", _HF_MODERNBERT),
-    "modernbert for labels":
-        ("ModernBertForSequenceClassification", {**_HF_MODERNBERT, **_HF_LABELS}),
-    "modernbert for choices": _choices("ModernBertForMultipleChoice", _HF_MODERNBERT),
 }  # fmt: skip
+for _name, (_title, _ending, _fields) in _HF_ENCODERS.items():
+    _choices = f"{_title}ForMultipleChoice"
+    CLASSES |= {
+        _name: (f"{_title}For{_ending}", _fields),
+        f"{_name} for labels": (f"{_title}ForSequenceClassification", {**_fields, **_HF_LABELS}),
+        f"{_name} for choices": (_choices, {**_fields, "architectures": [_choices]}),
+        f"{_name} for spans": (f"{_title}ForQuestionAnswering", _fields),
+    }
+del CLASSES["modernbert for spans"]
 FORMER = tuple(CLASSES)
 for _name, (_class, _fields) in _HF_DECODERS.items():
     CLASSES[_name] = (f"{_class}ForCausalLM", _fields)
@@ -131,8 +118,7 @@ _ENCODER = {**_SIZES, "kind": "encoder", "norm_order": "post", "embedding_norm":
 _ENCODER |= {"segments": "both", "head": "transform", "head_bias": True}
 _ALBERT = {**_ENCODER, "d_embed": 4, "embedding_projection": "sum"}
 _PAIRS = {"pooler": "tanh", "sentence_classes": 2}
-_LABELS = {"head": "none", "pooler": "tanh", "label_outputs": 3}
-_CHOICES = {**_LABELS, "label_outputs": 1}
+_LABELS = {"head": "none", "label_outputs": 3}
 _SPANS = {"head": "none", "span_head": "independent"}
 _TRANSLATOR = {**_SIZES, "kind": "encoder-decoder", "ffn": "relu"}
 _T5 = {**_TRANSLATOR, "norm": "rms", "positions": "relative", "attention_scale": "none"}
@@ -147,7 +133,11 @@ _ELECTRA = {**_ALBERT, "gelu": "exact"}
 _MODERNBERT = {**_ROBERTA, "norm_order": "pre", "first_norm": False, "positions": "rotary"}
 _MODERNBERT |= {"ffn": "geglu", "bias": False, "n_layers": 3, "rotary_local_base": 50.0}
 _MODERNBERT |= {"attention_window": 4, "window_pattern": "GL", "rotary_base": 500.0}
-_RELU, _GELU, _TRANSFORM = ({"pooler": name} for name in ("relu", "gelu", "transform"))
+_ENCODERS = {
+    "bert": (_ENCODER, "tanh"), "albert": (_ALBERT, "tanh"), "roberta": (_ROBERTA, "tanh"),
+    "distilbert": (_DISTILBERT, "relu"), "electra": (_ELECTRA, "gelu"),
+    "modernbert": (_MODERNBERT, "transform"),
+}  # fmt: skip
 _LLAMA = {**_SIZES, "norm": "rms", "positions": "rotary", "ffn": "swiglu", "bias": False}
 _GEMMA = {**_LLAMA, "norm_order": "around", "embedding_scale": "sqrt", "ffn": "geglu"}
 _NEOX = {**_SIZES, "positions": "rotary", "rotary_fraction": 0.5, "ffn": "gelu"}
@@ -172,41 +162,27 @@ CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("
 EXPORTED = {
     "gpt2": ("gpt2", _GPT2), "openai-gpt": ("openai-gpt", _GPT1),
     "openai-gpt with positions as classes": ("openai-gpt", {**_GPT1, "softmax": "all"}),
-    "openai-gpt for labels": ("openai-gpt for labels", {**_GPT1, **_LABELS, "pooler": "none"}),
+    "openai-gpt for labels": ("openai-gpt for labels", {**_GPT1, **_LABELS}),
     "openai-gpt for choices": ("openai-gpt for choices", {**_GPT1, "label_outputs": 1}),
-    "gpt2 for labels": ("gpt2 for labels", {**_GPT2, **_LABELS, "pooler": "none"}),
-    "bert for labels": ("bert for labels", {**_ENCODER, **_LABELS}),
-    "bert for choices": ("bert for choices", {**_ENCODER, **_CHOICES}),
-    "bert for spans": ("bert for spans", {**_ENCODER, **_SPANS}),
-    "albert for labels": ("albert for labels", {**_ALBERT, **_LABELS}),
-    "albert for choices": ("albert for choices", {**_ALBERT, **_CHOICES}),
-    "albert for spans": ("albert for spans", {**_ALBERT, **_SPANS, "share": "all"}),
-    "bert": ("bert", _ENCODER),
+    "gpt2 for labels": ("gpt2 for labels", {**_GPT2, **_LABELS}),
     "bert that judges pairs": ("bert", {**_ENCODER, **_PAIRS}),
-    "albert": ("albert", {**_ENCODER, "share": "all"}),
     "albert with another width of the table": ("albert", {**_ALBERT, **_PAIRS}),
     "m2m_100": ("m2m_100", _M2M100), "marian": ("marian", _MARIAN), "t5": ("t5", _T5),
-    "bart": ("bart", _BART), "roberta": ("roberta", _ROBERTA),
-    "roberta for labels": ("roberta for labels", {**_ROBERTA, **_LABELS}),
-    "roberta for choices": ("roberta for choices", {**_ROBERTA, **_CHOICES}),
-    "roberta for spans": ("roberta for spans", {**_ROBERTA, **_SPANS}),
-    "distilbert": ("distilbert", _DISTILBERT),
-    "distilbert for labels": ("distilbert for labels", {**_DISTILBERT, **_LABELS, **_RELU}),
-    "distilbert for choices": ("distilbert for choices", {**_DISTILBERT, **_CHOICES, **_RELU}),
-    "distilbert for spans": ("distilbert for spans", {**_DISTILBERT, **_SPANS}),
-    "electra": ("electra", _ELECTRA),
-    "electra for labels": ("electra for labels", {**_ELECTRA, **_LABELS, **_GELU}),
-    "electra for choices": ("electra for choices", {**_ELECTRA, **_CHOICES, **_GELU}),
-    "electra for spans": ("electra for spans", {**_ELECTRA, **_SPANS}),
-    "modernbert": ("modernbert", _MODERNBERT),
-    "modernbert for labels": ("modernbert for labels", {**_MODERNBERT, **_LABELS, **_TRANSFORM}),
-    "modernbert for choices": ("modernbert for choices", {**_MODERNBERT, **_CHOICES, **_TRANSFORM}),
+    "bart": ("bart", _BART),
 }  # fmt: skip
+for _name, (_fields, _pooler) in _ENCODERS.items():
+    _labelled = {**_fields, **_LABELS, "pooler": _pooler}
+    _models = {"": _fields, " for labels": _labelled, " for spans": {**_fields, **_SPANS}}
+    _models |= {" for choices": {**_labelled, "label_outputs": 1}}
+    EXPORTED |= {_name + _ending: (_name + _ending, each) for _ending, each in _models.items()}
+del EXPORTED["modernbert for spans"]
+EXPORTED["albert"] = ("albert", {**_ENCODER, "share": "all"})
+EXPORTED["albert for spans"] = ("albert for spans", {**_ALBERT, **_SPANS, "share": "all"})
 FORMER_EXPORTED = tuple(EXPORTED)
 for _name, _fields in _DECODERS.items():
     EXPORTED[_name] = (_name, _fields)
     if _name not in WITHOUT_LABELS:
         _labelled = {key: each for key, each in _fields.items() if key != "logit_cap"}
-        _labelled |= {"head": "none", "label_outputs": 3}
+        _labelled |= _LABELS
         EXPORTED[f"{_name} for labels"] = (f"{_name} for labels", _labelled)
 """The class that each becomes, and the fields of one that does."""

@@ -178,22 +178,11 @@ def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path)
     original.tensors[table] += 0.1
     check_refused(original.save(tmp_path / "other"), "does not hold")
     original.tensors[table] = torch.ones(3)
-    check_refused(original.save(tmp_path / "none"), r"\[3\], not that of a table of sinusoids")
+    check_refused(original.save(tmp_path / "none"), "does not hold Marian's")
     folder = tiny("marian").save(tmp_path / "long", max_position_embeddings=99)
-    check_refused(folder, r"has the shape \[16, 12\], which config.json contradicts")
+    check_refused(folder, "does not hold Marian's")
     with pytest.raises(ConfigError, match="vocab_size = 2 has no room for eos_token_id = 2"):
         export_huggingface(built("m2m_100", vocab_size=2), tmp_path / "small")
-
-
-def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
-    original = tiny("m2m_100")
-    plain = read_huggingface(original.save(tmp_path / "plain")).model.state_dict()
-    table = original.tensors.pop("model.shared.weight")
-    original.tensors["model.encoder.embed_tokens.weight"] = table
-    again = read_huggingface(original.save(tmp_path / "kept")).model.state_dict()
-    assert all(torch.equal(again[name], tensor) for name, tensor in plain.items())
-    original.tensors["model.decoder.embed_tokens.weight"] = table + 1
-    check_refused(original.save(tmp_path / "two"), "must share one embedding table")
 
 
 def task_of(name):

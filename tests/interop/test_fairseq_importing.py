@@ -78,19 +78,23 @@ def as_newest(weights):
     return {HEAD: weights[TABLE], **found}
 
 
-def as_fork(weights):
+FORK = {"encoder": ["self_attn_layer_norm", "final_layer_norm", "macaron_layer_norm"]}
+OLDER = FORK | {"decoder": ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"]}
+
+
+def as_fork(weights, numbered=FORK):
     """Return the state dict of Macaron Net's fork of 0.6: fused projections, norms by number."""
-    numbers = {"self_attn_layer_norm": 0, "final_layer_norm": 1, "macaron_layer_norm": 2}
     found = {f"{side}.embed_positions._float_tensor": torch.zeros(1) for side in LAYERS}
     found |= {f"{side}.version": torch.tensor([2.0]) for side in LAYERS}
     for name, tensor in weights.items():
         start, _, kind = name.rpartition(".")
         stem, _, last = start.rpartition(".")
+        norms = numbered.get(name.partition(".")[0], [])
         if last == "q_proj":
             parts = [weights[f"{stem}.{letter}_proj.{kind}"] for letter in "qkv"]
             found[f"{stem}.in_proj_{kind}"] = torch.cat(parts)
-        elif name.startswith("encoder.layers") and last in numbers:
-            found[f"{stem}.layer_norms.{numbers[last]}.{kind}"] = tensor
+        elif last in norms:
+            found[f"{stem}.layer_norms.{norms.index(last)}.{kind}"] = tensor
         elif name == HEAD:
             found["decoder.embed_out"] = tensor
         elif last not in ("k_proj", "v_proj"):
@@ -339,12 +343,7 @@ def test_norms_of_older_versions_are_read_none_last_and_by_number(tmp_path):
     save_fork(tmp_path / "old.pt", old, settings(shape))
     assert_equal(read_fairseq(tmp_path / "old.pt")[0].model, weights, shape)
     weights = draw(PLAIN)
-    numbers = {"self_attn_layer_norm": 0, "encoder_attn_layer_norm": 1, "final_layer_norm": 2}
-    old = {"decoder.embed_positions.weights": torch.ones(5, 10)}
-    for name, tensor in as_fork(weights).items():
-        start, _, kind = name.rpartition(".")
-        stem, _, last = start.rpartition(".")
-        old[f"{stem}.layer_norms.{numbers[last]}.{kind}" if last in numbers else name] = tensor
+    old = as_fork(weights, OLDER) | {"decoder.embed_positions.weights": torch.ones(5, 10)}
     save_fork(tmp_path / "old.pt", old, settings(PLAIN))
     assert_equal(read_fairseq(tmp_path / "old.pt")[0].model, weights, PLAIN)
 
@@ -395,6 +394,9 @@ def altered(name, tensor):
     return {"change": lambda weights: {k: weights[k] for k in weights if k != name} | changed}
 
 
+ODD = dict.fromkeys(("encoder_embed_dim", "decoder_embed_dim"), 11)
+ODD |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 1)
+ODD |= dict.fromkeys(("decoder_input_dim", "decoder_output_dim"))
 BIAS, COPY = "encoder.layers.0.fc2.bias", "decoder.embed_tokens.weight"
 ATTENTION, UNSHARED = "encoder.layers.0.self_attn", {"share_all_embeddings": False}
 
@@ -409,7 +411,7 @@ ATTENTION, UNSHARED = "encoder.layers.0.self_attn", {"share_all_embeddings": Fal
     (altered(BIAS, torch.ones(10).to_sparse()), "not the name of a plain tensor"),
     ({"encoder_learned_pos": True}, "as a recipe: encoder_learned_pos = true"),
     ({"decoder_embed_dim": 12}, "decoder_embed_dim = 12: both stacks share one"),
-    ({"encoder_embed_dim": 11, "decoder_embed_dim": 11}, "encoder_embed_dim = 11 is odd"),
+    (ODD, "an even model.d_model, not 11"),
     ({"decoder_normalize_before": False}, "both stacks share one"),
     ({"dropout": 1.5}, "dropout = 1.5"), ({"dropout": 10**5000}, "is damaged, or not a fairseq"),
     ({"lr": torch.ones(2)}, "the setting lr holds a Tensor, not a plain value"),

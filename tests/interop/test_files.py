@@ -21,7 +21,12 @@ from sublayer.evaluation.items import Items, ItemTable
 from sublayer.interop.card import _interval, write_card
 from sublayer.interop.certificate import certify, certify_tokenizer
 from sublayer.interop.exits import Exported
-from sublayer.interop.huggingface import _read, export_huggingface, import_huggingface
+from sublayer.interop.huggingface import (
+    FAMILIES,
+    _read,
+    export_huggingface,
+    import_huggingface,
+)
 from sublayer.interop.tokenizers import decoder_files, with_start
 from tests.breadth import rows
 from tests.interop.folders import check_refused, opened, read_json
@@ -116,7 +121,10 @@ def library(case):
             steps.append(decoders.Strip(" ", 1, 0))
         made.decoder = decoders.Sequence(steps)
         made.add_special_tokens(special)
-    if start := next((name for name in ("<s>", "<bos>", "<BOS_TOKEN>") if name in special), None):
+    if case == "roberta":
+        ends = ((name, made.token_to_id(name)) for name in ("</s>", "<s>"))
+        made.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+    elif start := next((name for name in ("<s>", "<bos>", "<BOS_TOKEN>") if name in special), None):
         template = [(start, made.token_to_id(start))]
         made.post_processor = processors.TemplateProcessing([start, "$A"], None, template)
     return made
@@ -141,7 +149,17 @@ def test_tokenizers_have_the_ids_of_transformers_in_and_out(tmp_path, case):
     ours = load_tokenizer(folder, special_tokens="file")
     assert certify_tokenizer(ours, folder)["tokenizer_ids"].get("first") is None
     folders = [theirs]
-    if case not in ("roberta", "modernbert"):
+    for name in {"roberta": ("roberta", "bart"), "modernbert": ("modernbert",)}.get(case, ()):
+        again = tmp_path / name
+        again.mkdir()
+        for file, content in FAMILIES[name].tokenizer_files(ours, max_len=64).items():
+            (again / file).write_bytes(content)
+        folders.append(opened(again))
+        pair = folders[-1](TEXTS[0], TEXTS[1])
+        assert pair.keys() == {"input_ids", "attention_mask"}
+        assert pair.input_ids == theirs(TEXTS[0], TEXTS[1]).input_ids or case == "modernbert"
+        assert folders[-1].pad_token_id == ours.pad_id
+    if len(folders) == 1:
         ours = with_start(ours, folder)
         around = [] if ours.start_id is None else [ours.start_id]
         assert theirs("the").input_ids == [*around, *ours.encode(b"the").tolist()]

@@ -1,6 +1,7 @@
-"""T5, M2M100 and Marian of transformers in and out: logits, translations, files, tokenizers."""
+"""Translators of transformers in and out: logits, translations, files, tokenizers."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -31,16 +32,19 @@ from sublayer.interop.tokenizers import read_tokenizer
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
+from tests.breadth import rows
 from tests.data.sentencepiece_files import EN, LINES, TEXTS, t5_model, write_marian, write_t5
 from tests.interop.classes import VOCAB_SIZE
 from tests.interop.folders import change_json, check_refused, close, opened, read_json
 from tests.interop.tiny import config_of, theirs, tiny
+from tests.model.test_published import LIMITS, in_both
 from tests.sentinels import encode_with_sentinels
 
 PLAIN = ["relu", "gelu", "gelu_new", "silu"]
 GATED = [f"gated-{name}" for name in ("sigmoid", "linear", "relu", "gelu", "gelu_python", "silu")]
 TRIED = [(name, place % 2 == 0, place % 4 < 2) for place, name in enumerate(PLAIN + GATED)]
 """Every network, with ties and scales in turn."""
+TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
 UNTIED = {"lm_head.weight": torch.ones(VOCAB_SIZE, 12)}
 
 
@@ -70,7 +74,7 @@ def test_a_t5_comes_in_and_goes_out_with_its_logits(tmp_path, network, is_tied, 
 
 
 @torch.inference_mode()
-def check_padded_and_cached(ours, oracle, masks, pad=0):
+def check_padded_and_cached(ours, oracle, masks, pad=0, dtype=torch.float64):
     """Compare logits of three sources with padding and without, at once and in pieces."""
     generator, mask = torch.Generator().manual_seed(0), torch.stack(masks)
     size = {"high": oracle.config.vocab_size - 1, "size": (3, 12), "generator": generator}
@@ -79,10 +83,11 @@ def check_padded_and_cached(ours, oracle, masks, pad=0):
     padded = oracle(input_ids=filled, attention_mask=mask.long(), decoder_input_ids=target).logits
     plain = oracle(input_ids=source, decoder_input_ids=target).logits
     assert (plain[:2] - padded[:2]).abs().max() > 1e-3
-    memory, cache = ours.encode(filled, mask), Cache(ours.config, 3, 12, torch.float64)
+    memory, cache = ours.encode(filled, mask), Cache(ours.config, 3, 12, dtype)
     pieces = [ours.decode(piece, memory, cache) for piece in target.split([4, 1, 1, 6], dim=1)]
     whole = [ours(source, target=target).logits, ours(filled, mask, target=target).logits]
-    close([*whole, torch.cat(pieces, dim=1)], [plain, padded, padded])
+    limit = LIMITS[dtype] * max(1.0, float(plain.abs().max()))
+    close([*whole, torch.cat(pieces, dim=1)], [plain, padded, padded], limit)
 
 
 @pytest.mark.parametrize("fields, more, form", [
@@ -100,24 +105,25 @@ def test_released_forms_of_ties_and_scales_are_read(fields, more, form):
     assert (config.tie_embeddings, config.output_scale) == form
 
 
-def test_copies_and_tensors_of_former_files_are_left_out(tmp_path):
-    original = tiny("t5")
-    table = original.tensors["shared.weight"]
-    copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+@pytest.mark.parametrize("name", ["t5", "m2m_100"])
+def test_copies_and_tensors_of_former_files_are_left_out(tmp_path, name):
+    original, prefix = tiny(name), "" if name == "t5" else "model."
+    shared, *copies = (f"{prefix}{each}.weight" for each in TABLES)
+    table, copies = original.tensors[shared], [*copies, "lm_head.weight"]
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     plain = read_huggingface(original.save(tmp_path / "plain")).model.state_dict()
-    original.tensors.update({name: table.clone() for name in copies})
-    original.tensors[unused] = torch.ones(8, 3)
+    original.tensors.update({each: table.clone() for each in copies})
+    original.tensors.update({unused: torch.ones(8, 3)} if name == "t5" else {})
     folder = original.save(tmp_path / "full")
     close(read_huggingface(folder).model.state_dict(), plain, atol=0)
     tensors = load_file(tmp_path / "plain" / "model.safetensors")
-    del tensors["shared.weight"]
+    del tensors[shared]
     # Files keep one of the tensors that are one.
-    for kept in ("encoder.embed_tokens.weight", "lm_head.weight"):
+    for kept in (copies[0], "lm_head.weight"):
         save_file({**tensors, kept: table}, folder / "model.safetensors")
         close(read_huggingface(folder).model.state_dict(), plain, atol=0)
-    tensors["shared.weight"] = table
-    save_file(tensors | {"decoder.embed_tokens.weight": table + 1}, folder / "model.safetensors")
+    tensors |= {shared: table, copies[1]: table + 1}
+    save_file(tensors, folder / "model.safetensors")
     check_refused(folder, r"decoder\.embed_tokens\.weight differs")
 
 
@@ -193,46 +199,77 @@ END = 3
 
 
 def oracle_of(name, **fields):
-    pad, start, more = (39, 39, {"forced_eos_token_id": END}) if name == "marian" else (1, END, {})
-    ids = {"bos_token_id": 0, "pad_token_id": pad, "decoder_start_token_id": start, **more}
-    given = {"vocab_size": 40, "max_position_embeddings": 30, "eos_token_id": END, **fields}
-    return tiny(name, **given, **ids).model()
+    pad, start = (39, 39) if name == "marian" else (1, END)
+    ids = {"bos_token_id": 0, "pad_token_id": pad, "decoder_start_token_id": start}
+    ids |= {"vocab_size": 40, "eos_token_id": END, "max_position_embeddings": 30}
+    model = tiny(name, **{**ids, **fields}).model()
+    for side in (model.model.encoder, model.model.decoder):
+        side.embed_tokens.weight.data.copy_(model.model.shared.weight.data)
+    return model
 
 
-@pytest.mark.parametrize("name", ["m2m_100", "marian", "bart"])
-def test_logits_padded_and_cached_are_the_same(tmp_path, name):
-    theirs = oracle_of(name)
+def check_answers(ours, theirs, beam):
+    """Compare translations; in a beam those that end: transformers closes others at no cost."""
+    longest, start, pad = 18, theirs.config.decoder_start_token_id, theirs.config.pad_token_id
+    rng = np.random.default_rng(0)
+    words = [word for word in range(4, 39) if word != pad]
+    sources = [rng.choice(words, rng.integers(1, 9)) for _ in range(12)]
+    settings = BeamSettings(beam=beam, penalty=1.0, max_length_offset=longest)
+    found = dict(search(ours, sources, settings, end_id=END, pad_id=pad, start_id=start))
+    rules = {"num_beams": beam, "length_penalty": 1.0, "early_stopping": True} if beam > 1 else {}
+    rules |= {"max_new_tokens": longest + 1, "min_new_tokens": 1, "bad_words_ids": [[pad]]}
+    rules |= {"do_sample": False, "forced_eos_token_id": None}
+    ended = [n for n in found if all(len(each.ids) < longest for each in found[n])]
+    assert ended or theirs.config.scale_embedding
+    for number in ended if beam > 1 else found:
+        (ids,) = theirs.generate(torch.tensor([[*sources[number], END]]), **rules)
+        ids = [*ids[1 : longest + 1].tolist(), END]
+        assert found[number][0].ids.tolist() == ids[: ids.index(END)]
+
+
+DEEP = {"encoder_layers": 1, "decoder_layers": 3, "decoder_ffn_dim": 11, "encoder_ffn_dim": 11}
+VARIANTS = [
+    {}, {"activation_function": "relu", "scale_embedding": True}, {"activation_function": "silu"},
+    {"tie_word_embeddings": False}, {"d_model": 18, **DEEP},
+]  # fmt: skip
+RANDOM = [
+    (name, {**fields, "seed": seed})
+    for seed, name in product(range(10), ("bart", "marian"))
+    for fields in [*VARIANTS, {"decoder_start_token_id": {"bart": 1, "marian": END}[name]}]
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), rows(RANDOM, 7))
+@in_both
+def test_random_translators_have_the_logits_and_answers_of_their_class(
+    tmp_path, name, fields, dtype
+):
+    theirs = oracle_of(name, dtype=dtype, **fields)
+    with torch.inference_mode():  # the end is the likeliest token in most places
+        tokens = torch.arange(4, 36).view(4, 8)
+        logits = theirs(tokens, decoder_input_ids=tokens.flip(1)).logits
+        theirs.final_logits_bias[0, END] += (logits.amax(-1) - logits[..., END]).quantile(0.7)
     theirs.save_pretrained(tmp_path / "theirs")
-    ours, places = read_huggingface(tmp_path / "theirs").model.double(), torch.arange(12)
+    ours, places = read_huggingface(tmp_path / "theirs").model, torch.arange(12)
+    assert ours.embedding.weight.dtype == dtype
     masks = [places < 3, places < 5, places < 12]
-    check_padded_and_cached(ours, theirs, masks, theirs.config.pad_token_id)
+    check_padded_and_cached(ours, theirs, masks, theirs.config.pad_token_id, dtype)
+    for beam in (1, 4):
+        check_answers(ours, theirs, beam)
 
 
-def test_translations_of_a_beam_equal_those_of_transformers(tmp_path):
-    # Texts that end: transformers closes those that do not at no cost, and without a length of its
-    # own for each.
-    longest, theirs = 18, oracle_of("m2m_100", tie_word_embeddings=False)
+def test_an_m2m100_is_the_same_padded_cached_and_in_a_beam(tmp_path):
+    theirs, places = oracle_of("m2m_100", tie_word_embeddings=False), torch.arange(12)
     with torch.no_grad():
-        for side in (theirs.model.encoder, theirs.model.decoder):
-            side.embed_tokens.weight.copy_(theirs.model.shared.weight)
+        # Texts end.
         theirs.lm_head.weight.mul_(0.2)
         offset = theirs.model.decoder.layer_norm.bias
         theirs.lm_head.weight[END] += 3.5 * offset / offset.square().sum()
     theirs.save_pretrained(tmp_path / "theirs")
     ours = read_huggingface(tmp_path / "theirs").model
-    start, pad = theirs.config.decoder_start_token_id, theirs.config.pad_token_id
-    rng = np.random.default_rng(0)
-    words = [word for word in range(4, 39) if word != pad]
-    sources = [rng.choice(words, rng.integers(1, 9)) for _ in range(12)]
-    settings = BeamSettings(beam=4, penalty=1.0, max_length_offset=longest)
-    found = dict(search(ours, sources, settings, end_id=END, pad_id=pad, start_id=start))
-    rules = {"num_beams": 4, "length_penalty": 1.0, "do_sample": False, "early_stopping": True}
-    rules |= {"max_new_tokens": longest + 1, "min_new_tokens": 1, "bad_words_ids": [[pad]]}
-    ended = [n for n in found if all(len(each.ids) < longest for each in found[n])]
-    assert len(ended) > 5
-    for number in ended:
-        (ids,) = theirs.generate(torch.tensor([[*sources[number], END]]), **rules)
-        assert found[number][0].ids.tolist() == ids[1 : ids.tolist().index(END, 1)].tolist()
+    masks = [places < 3, places < 5, places < 12]
+    check_padded_and_cached(ours.double(), theirs, masks, theirs.config.pad_token_id)
+    check_answers(ours, theirs, 4)
 
 
 SENTENCES = [
