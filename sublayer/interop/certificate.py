@@ -1,9 +1,8 @@
 """Certificates: agreement of a model's logits with another system's."""
 
-import copy
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Int
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
@@ -25,6 +24,7 @@ from sublayer.interop.exits import Exported, new_export
 from sublayer.interop.family import Oracle
 from sublayer.interop.folder import WEIGHTS, write_json
 from sublayer.loading import text_files
+from sublayer.model.blocks import Sublayer
 from sublayer.model.context import Layout
 from sublayer.model.model_folder import describe_model, save_model
 from sublayer.model.parameters import parameter_roles
@@ -181,7 +181,7 @@ class CertificateBatch:
         return logits[self.mask] if is_padded else logits
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def certify(
     model: Transformer,
     fields: Mapping[str, Any],
@@ -200,8 +200,8 @@ def certify(
 
     An encoder's tokens have both segments and a padded row; all heads are compared. The certificate
     has the largest absolute difference in float64 and float32, and the largest logit; without
-    transformers, or memory for both models, it reports that nothing was compared. Models of more
-    than a billion parameters, or too large for it, are not compared in float64.
+    transformers, or memory for both models and the tensors, it reports that nothing was compared.
+    Models of more than a billion parameters are not compared in float64.
 
     Raises CheckpointError where a head's logits differ by more than a thousandth of its largest
     logit (or of 1) in the widest dtype compared, or are not finite in the other.
@@ -209,34 +209,27 @@ def certify(
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    dtypes = [torch.float64, torch.float32][n_parameters > _FLOAT64_PARAMETERS :]
-    here = total_memory()
-    # The model, and transformers' in the widest dtype.
-    needed = [n_parameters * (model.embedding.weight.itemsize + dtype.itemsize) for dtype in dtypes]
-    if here is not None and needed[-1] > here:
-        sizes = f"{format_bytes(needed[-1])}, {format_bytes(here)} here"
-        return {"checked": False, "reason": f"the comparison needs {sizes}"}
-    if here is not None and needed[0] > here:
-        dtypes = dtypes[1:]
+    dtypes = [torch.float64, torch.float32][_n_parameters(model) > _FLOAT64_PARAMETERS :]
     widest = dtypes[0]
+    here, needed = total_memory(), _needed_bytes(model, tensors, widest)
+    if here is not None and needed > here:
+        sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
+        return {"checked": False, "reason": f"the comparison needs {sizes}"}
     kind = None if load else getattr(transformers, oracle.name)
     pad_id = fields.get("pad_token_id")
     if oracle.skips_padding and kind is not None:
         pad_id = kind.config_class(**fields).pad_token_id
     batch = CertificateBatch.draw(model.config, pad_id, skips_padding=oracle.skips_padding)
-    computed = {}
-    for dtype in dtypes:
-        with _converted(model, dtype) as ours:
-            computed[dtype] = batch.ours(ours, task)
     theirs = load() if load else _build(kind, fields, tensors)
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
-        expected = batch.theirs(theirs.to(dtype), oracle)
-        outputs_here = computed.pop(dtype)
+        with _computing_in(model, dtype):
+            computed = batch.ours(model, task)
+        with _computing_in(theirs, dtype):
+            expected = batch.theirs(theirs, oracle)
         pairs = [
-            (batch.kept(name, outputs_here[name]), batch.kept(name, outputs))
+            (batch.kept(name, computed[name]), batch.kept(name, outputs))
             for name, outputs in expected.items()
         ]
         differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in pairs)
@@ -251,27 +244,62 @@ def certify(
     }
 
 
-@contextmanager
-def _converted(model: Transformer, dtype: torch.dtype) -> Iterator[Transformer]:
-    """Give a model on the CPU in another dtype, in evaluation mode.
+def _n_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
-    It is converted in place where that rounds no number, and back afterwards; else it is copied.
+
+def _needed_bytes(model: Transformer, tensors: Mapping[str, Tensor], widest: torch.dtype) -> int:
+    """Return the bytes of model, tensors, transformers' model, and the part of it that is widened.
+
+    That part is all but the layers, and one layer, of up to three sub-layers here.
     """
-    weight = model.embedding.weight
-    device, own, is_training = weight.device, weight.dtype, model.training
-    dtypes = {parameter.dtype for parameter in model.parameters()}
-    if dtypes != {own} or torch.promote_types(own, dtype) != dtype:
-        yield copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()
-        return
-    # Parameters made in inference mode could not be trained.
-    is_inference = weight.is_inference()
-    with torch.inference_mode(is_inference):
-        model.to(device="cpu", dtype=dtype).eval()
+    in_layers = sorted(_n_parameters(x) for x in model.modules() if isinstance(x, Sublayer))
+    n_widened = _n_parameters(model) - sum(in_layers[:-3])
+    given = sum(tensor.nbytes for tensor in tensors.values())
+    both = 2 * _n_parameters(model) * model.embedding.weight.itemsize
+    return both + given + n_widened * widest.itemsize
+
+
+@contextmanager
+def _computing_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Have a model compute in another dtype, in evaluation mode on the CPU; then it is as before.
+
+    A layer is converted only while it runs, so that no model is in memory twice.
+    """
+    kinds = Sublayer, import_module("transformers.modeling_layers").GradientCheckpointingLayer
+    layers = [module for module in model.modules() if isinstance(module, kinds)]
+    inner = {part for layer in layers for part in layer.modules()}
+    kept: dict[nn.Module, list[tuple[nn.Module, str, Tensor]]] = {}
+
+    def convert(module: nn.Module, parts: Iterable[nn.Module]) -> None:
+        kept[module] = []
+        for part in parts:
+            named = *part.named_parameters(recurse=False), *part.named_buffers(recurse=False)
+            for name, tensor in named:
+                kept[module].append((part, name, tensor))
+                wide = tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                setattr(part, name, nn.Parameter(wide, False) if is_parameter else wide)
+
+    def restore(module: nn.Module) -> None:
+        for part, name, tensor in kept.pop(module):
+            setattr(part, name, tensor)
+
+    hooks = []
+    for layer in layers:
+        hooks.append(layer.register_forward_pre_hook(lambda it, _: convert(it, it.modules())))
+        hooks.append(layer.register_forward_hook(lambda it, *_: restore(it)))
+    was_training = model.training
+    model.eval()
     try:
-        yield model
+        convert(model, [part for part in model.modules() if part not in inner])
+        yield
     finally:
-        with torch.inference_mode(is_inference):
-            model.to(device=device, dtype=own).train(is_training)
+        for hook in hooks:
+            hook.remove()
+        for module in reversed([*kept]):
+            restore(module)
+        model.train(was_training)
 
 
 def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, Any]:
@@ -422,17 +450,7 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     with quiet():
         config = kind.config_class(**settings)
         reading = {"state_dict": dict(tensors), "dtype": dtype, "local_files_only": True}
-        try:
-            return kind.from_pretrained(None, config=config, **reading).eval()
-        except RuntimeError as error:
-            expected = kind(config).state_dict()
-            for name in sorted(expected.keys() & tensors.keys()):
-                shape = tensors[name].shape
-                if shape != expected[name].shape:
-                    raise CheckpointError(
-                        f"{name} has the shape {list(shape)}, which config.json contradicts"
-                    ) from error
-            raise
+        return kind.from_pretrained(None, config=config, **reading).eval()
 
 
 def _name(dtype: torch.dtype) -> str:
