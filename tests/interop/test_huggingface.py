@@ -351,7 +351,7 @@ def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
     served = tiny("gpt2").save(tmp_path / "served")
     (served / "pytorch_model.bin").write_bytes(b"a pickle")
 
-    def download(name, *, revision, allow_patterns):
+    def download(name, *, revision, allow_patterns, ignore_patterns):
         assert (name, revision) == ("team/tiny", None)
         (tmp_path / "cache").mkdir()
         for path in chain(*map(served.glob, allow_patterns)):
