@@ -86,20 +86,11 @@ def rope(base, **more):
 
 
 NEOX = {**GptNeoX.layer, "0.function.projection": "attention.q attention.k attention.v"}
-OUTSIDE_NEOX = {
-    "embedding": "gpt_neox.embed_in",
-    "final_norm": "gpt_neox.final_layer_norm",
-    "head": "lm_head",
-}
-
-
+OUTSIDE_NEOX = {"embedding": "gpt_neox.embed_in", "final_norm": "gpt_neox.final_layer_norm"}
+OUTSIDE_NEOX |= {"head": "lm_head"}
+OUTSIDE_GPTJ = {"embedding": "transformer.wte", "final_norm": "transformer.ln_f", "head": "lm_head"}
 OF_NEOX = {"norm": "layer", "ffn": "gelu", "gelu": "exact", "bias": True, "rotary_base": 100.0}
 OF_NEOX |= {"rotary_fraction": 0.5}
-OUTSIDE_GPTJ = {
-    "embedding": "transformer.wte",
-    "final_norm": "transformer.ln_f",
-    "head": "lm_head",
-}
 
 
 def of_heads(tensors):
@@ -107,14 +98,11 @@ def of_heads(tensors):
     found = {}
     for name, tensor in tensors.items():
         path, is_fused, kind = name.partition("query_key_value.")
-        by_head = (
-            tensor.unflatten(0, (SETTINGS["num_attention_heads"], 3, -1)) if is_fused else None
-        )
-        parts = {name: tensor}
-        if by_head is not None:
-            maps = zip("qkv", by_head.unbind(1), strict=True)
-            parts = {f"{path}{each}.{kind}": part.flatten(0, 1) for each, part in maps}
-        found |= parts
+        by_head = (SETTINGS["num_attention_heads"], 3, -1)
+        maps = tensor.unflatten(0, by_head).unbind(1) if is_fused else ()
+        parts = zip("qkv", maps, strict=bool(maps))
+        found |= {f"{path}{each}.{kind}": part.flatten(0, 1) for each, part in parts}
+        found |= {} if is_fused else {name: tensor}
     return found
 
 
@@ -264,11 +252,8 @@ PUBLISHED = [
     ),
     Published(
         "GraniteForCausalLM",
-        {
-            "num_key_value_heads": 2, "embedding_multiplier": 3.0, "residual_multiplier": 0.22,
-            "attention_multiplier": 0.3,
-            "logits_scaling": 2.5,
-        },
+        {"num_key_value_heads": 2, "embedding_multiplier": 3.0, "residual_multiplier": 0.22}
+        | {"attention_multiplier": 0.3, "logits_scaling": 2.5},
         {"n_kv_heads": 2, "embedding_scale": 3.0, "residual_scale": 0.22}
         | {"attention_scale": 1 / 0.3, "output_scale": 2.5},
         LLAMA | GROUPED,
