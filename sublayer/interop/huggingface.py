@@ -205,7 +205,8 @@ def _family_of(
     named = [family for family in families.values() if family.title == title]
     if title.endswith(_OTHER_HEADS) and not named:
         known = enumerate_names([*families], "or")
-        raise content.error(f"{title:.60}, which cannot be imported: only a class for {known}")
+        unread = f"names {title:.60}, which cannot be imported: only a class for {known}"
+        raise content.error(unread)
     # Labels and choices have the same head: the class name decides, by default for labels.
     fitting = [
         family
