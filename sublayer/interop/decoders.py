@@ -29,6 +29,7 @@ from sublayer.interop.foreign_config import (
     ValueRule,
     flag,
     harmless,
+    linked,
     listed,
     names,
     network,
@@ -177,8 +178,7 @@ _ID = optional(token_id)
 _PADDING = Field(None, lambda value: None if value == -1 else _ID(value))
 _SHARED = {
     **NEVER, **_OTHERS, "is_encoder_decoder": harmless(False),
-    "initializer_range": same(0.02, "init_std"),
-    "tie_word_embeddings": same(False, "tie_embeddings"),
+    **linked("initializer_range:init_std=0.02 tie_word_embeddings:tie_embeddings=False"),
 }  # fmt: skip
 _COMMON = {
     **_SHARED, "pad_token_id": _PADDING, "attention_dropout": same(0.0, "dropout_attention"),
@@ -198,10 +198,10 @@ def _changed(fields: Mapping[str, Field], changed: Mapping[str, Any]) -> dict[st
 
 
 _GPT = {
-    **_SHARED, "vocab_size": same(50257, "vocab_size"), "n_positions": same(1024, "max_len"),
-    "n_embd": same(768, "d_model"), "n_layer": same(12, "n_layers"), "n_head": same(12, "n_heads"),
-    "layer_norm_epsilon": same(1e-5, "norm_eps"), "resid_pdrop": same(0.1, "dropout"),
-    "embd_pdrop": same(0.1, "dropout_embedding"), "attn_pdrop": same(0.1, "dropout_attention"),
+    **_SHARED, **linked("vocab_size=50257 n_positions:max_len=1024 n_embd:d_model=768"),
+    **linked("n_layer:n_layers=12 n_head:n_heads=12 layer_norm_epsilon:norm_eps=1e-5"),
+    **linked("resid_pdrop:dropout=0.1 embd_pdrop:dropout_embedding=0.1"),
+    **linked("attn_pdrop:dropout_attention=0.1"),
 }  # fmt: skip
 _ALIASES = {"hidden_size": "n_embd", "max_position_embeddings": "n_positions"}
 _ALIASES |= {"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}

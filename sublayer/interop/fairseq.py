@@ -34,7 +34,6 @@ from sublayer.interop.foreign_config import (
     Content,
     Field,
     flag,
-    format_value,
     harmless,
     linked,
     names,
@@ -54,6 +53,7 @@ from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
 from sublayer.numbers import count
 from sublayer.text_model import TextModel
+from sublayer.values import show
 
 _MOST_VALUES, _MOST_BITS = 10_000, 128
 """The most values in a setting, and the most bits of a number."""
@@ -437,7 +437,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
             task = task_of("classes", default_words(max(2, n_outputs)), config)
         else:
             raise CheckpointError(
-                f"{settings.file}: criterion = {format_value(criterion)} with n_classes = "
+                f"{settings.file}: criterion = {show(criterion)} with n_classes = "
                 f"{n_outputs} does not determine the task: it must be {_BINARY} or {_NUMBER} with "
                 f"one output, or {_CLASSES}"
             )
@@ -512,7 +512,7 @@ def _translator_fields(
     fields = settings.fields
     if fields["macaron"] and fields["activation_fn"] != "relu":
         raise CheckpointError(
-            f"{settings.file}: activation_fn = {format_value(fields['activation_fn'])}: "
+            f"{settings.file}: activation_fn = {show(fields['activation_fn'])}: "
             "Macaron Net's translation models use relu"
         )
     longest = [fields[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]

@@ -148,7 +148,6 @@ def rows_of(always: Mapping[str, Any]) -> Table:
     return {name: row for name, row in rows.items() if name not in TRAINING_ONLY}
 
 
-format_value = show
 ValueRule = Callable[[Any], Any]
 """Reads a value of a file. For an invalid one raises ValueError, worded to follow the value."""
 REQUIRED = object()
