@@ -181,8 +181,8 @@ def test_a_tokenizer_class_that_asks_to_run_code_is_not_run(hub, monkeypatch):
     library = ByteLevelBPETokenizer()
     library.train_from_iterator([], vocab_size=256, show_progress=False)
     library.save(str(folder / "tokenizer.json"))
-    (folder / "own.py").write_text("open('ran', 'w')")
-    named = {"tokenizer_class": "AutoTokenizer", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (folder / "own.py").write_text(f"open({str(Path('ran').resolve())!r}, 'w')")
+    named = {"tokenizer_class": "AutoProcessor", "auto_map": {"AutoProcessor": "own.Own"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(named))
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     found = import_model("huggingface", folder, out="imported")
