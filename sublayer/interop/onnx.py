@@ -179,8 +179,9 @@ def _lstm_states(
         assert isinstance(sublayer, LstmLayer), "an LSTM has no other layers"
         maps = {}
         for name, value in sublayer.function.named_parameters():
-            i, f, g, o = value.chunk(4)
-            maps[name] = torch.cat([i, o, f, g])[None]
+            # From the order i, f, g, o of PyTorch to i, o, f, g.
+            order = [value[n * width : (n + 1) * width] for n in (0, 3, 1, 2)]
+            maps[name] = torch.cat(order)[None]
         biases = [maps[name] for name in ("bias_ih_l0", "bias_hh_l0") if name in maps]
         bias = torch.cat(biases, 1) if biases else None
         before = [state[None] for state in states[2 * layer : 2 * layer + 2]]
