@@ -1,12 +1,10 @@
 """ONNX files: ONNX Runtime's outputs of random models, padded and cached, are those of ours."""
 
-import numpy as np
 import pytest
 import torch
 
 from sublayer.api.run import load
 from sublayer.api.writing import generate as generate_text
-from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.engines import certify, open_engine
@@ -61,24 +59,6 @@ def test_the_engine_continues_prompts_as_we_do(gemma, sampling):
     engine = open_engine(folder, "onnx").model
     ours, found = ([*generate(each, prompts, 20, sampling, seed=3)] for each in (model, engine))
     assert torch.equal(torch.stack(found), torch.stack(ours))
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("beam", [1, 4])
-def test_the_engine_translates_with_our_beams(beam, tmp_path):
-    model = built("a macaron translator").model
-    export_onnx(TextModel(model), tmp_path / "onnx")
-    engine = open_engine(tmp_path / "onnx", "onnx").model
-    sources = [np.random.default_rng(n).integers(3, 23, 2 + n) for n in range(7)]
-    settings = BeamSettings(beam, max_length_offset=12)
-    ours, found = (
-        {number: [each.ids.tolist() for each in best] for number, best in results}
-        for results in (
-            search(each, sources, settings, end_id=2, pad_id=1, sentences=3)
-            for each in (model, engine)
-        )
-    )
-    assert found == ours
 
 
 @pytest.mark.all
