@@ -446,10 +446,11 @@ def starting(*runs: PathText) -> Iterator[None]:
 
     Raises CheckpointError, before that, where a path is no run, checkpoint or model folder.
     """
-    from sublayer.config.load import check_model_path
+    from sublayer.config.load import ENGINE_FILE, check_model_path
 
     for run in runs:
-        if not isinstance(run, TextModel):
+        # A folder for an engine is checked as it is opened.
+        if not isinstance(run, TextModel) and not (Path(run) / ENGINE_FILE).is_file():
             check_model_path(Path(run))
     with stage("starting PyTorch"):
         yield

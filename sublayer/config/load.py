@@ -192,6 +192,8 @@ def _absolute(paths: Any) -> Any:
 
 
 _CHECKPOINTS, _CONFIG = "checkpoints", "config.json"
+ENGINE_FILE = "sublayer.json"
+"""File of a folder that is exported for an engine, such as ONNX Runtime."""
 MODEL_FORMAT = "sublayer"
 """The format that the ``config.json`` of a model folder names."""
 _LONGEST_LINE = 20
@@ -295,6 +297,11 @@ def check_model_path(path: Path) -> None:
         raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file() or (path / RUN_RECIPE).is_file():
         return
+    if (path / ENGINE_FILE).is_file():
+        engine = read_json_object(path / ENGINE_FILE, CheckpointError).get("engine")
+        raise CheckpointError(
+            f"{path} is exported for {engine!s:.40}: give --engine {engine!s:.40}"
+        )
     if not (path / _CONFIG).is_file():
         raise CheckpointError(
             f"{path} is not a run, a checkpoint or a model folder: "

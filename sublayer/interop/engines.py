@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from sublayer.config.load import MODEL_FORMAT
+from sublayer.config.load import ENGINE_FILE, MODEL_FORMAT
 from sublayer.config.stacks import asked_heads
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.decode.beam import BeamSettings, search
@@ -50,7 +50,6 @@ from sublayer.numbers import with_article
 from sublayer.system.terminal import note, stage
 from sublayer.text_model import TextModel
 
-FILE = "sublayer.json"
 _HEADS = "heads.safetensors"
 _REFUSED_SHARE = 1e-3
 """Difference in float32, as a share of the largest output or of 1, that rounding cannot explain."""
@@ -103,7 +102,7 @@ def write_folder(text_model: TextModel, folder: Path, name: str, dtype: str = "f
     engine.write(text_model, folder, dtype)
     described = {"format": MODEL_FORMAT, "version": VERSION, "engine": name, "dtype": dtype}
     described["model"] = model.config.model_dump(mode="json")
-    write_json(folder / FILE, described)
+    write_json(folder / ENGINE_FILE, described)
     for file, content in text_files(text_model).items():
         (folder / file).write_bytes(content)
     own = {row.attribute for head, row in asked_heads(model.config).items() if head != "vocabulary"}
@@ -139,7 +138,7 @@ def open_engine(folder: Path, name: str, device: str | None = None) -> TextModel
 
     The model has no weights but heads; functions of decoding ask its engine.
     """
-    path = folder / FILE
+    path = folder / ENGINE_FILE
     described = read_json_object(path, CheckpointError)
     if (other := described.get("engine")) != name:
         raise CheckpointError(
@@ -169,7 +168,7 @@ def load_engine(
     Raises ConfigError for a model that the engine cannot compute, and for an ``average`` of an
     exported one.
     """
-    if not isinstance(run, TextModel) and (run / FILE).is_file():
+    if not isinstance(run, TextModel) and (run / ENGINE_FILE).is_file():
         if average is not None:
             raise ConfigError(
                 f"--average {average} has no effect on {run}, which is exported: leave it out"

@@ -146,4 +146,7 @@ def test_a_folder_of_one_engine_is_not_anothers(engine, exported):
     other = "onnx" if engine == "ctranslate2" else "ctranslate2"
     with pytest.raises(CheckpointError, match=f"is exported for {engine}: give --engine {engine}"):
         load_engine(exported("causal"), other)
+    for ask in (package.load, lambda run: package.generate(run, "the ")):
+        with pytest.raises(CheckpointError, match=f"exported for {engine}: give .*engine {engine}"):
+            ask(exported("causal"))
     assert read_json(exported("causal") / "certificate.json")["checked"]
