@@ -282,9 +282,8 @@ _BERT = ClassFields(
         "act_fn": network("gelu", {"relu": ("relu", "exact"), "gelu": ("gelu", "exact")}),
         "no_normalize_affine": switch(False, "norm_affine", on=False, off=True),
         # Read only for a model with a label head.
-        "n_classes": Field(None, lambda value: value),
+        **dict.fromkeys(("n_classes", "criterion"), Field(None, lambda value: value)),
         "max_positions": Field(None, optional(rule_of("max_len"))),
-        "criterion": Field(None, lambda value: value),
     },
 )
 _LONGEST, _LONGEST_BERT = 1024, 384
@@ -436,10 +435,10 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
         elif criterion == (_BINARY if n_outputs == 1 else _CLASSES):
             task = task_of("classes", default_words(max(2, n_outputs)), config)
         else:
-            raise CheckpointError(
-                f"{settings.file}: criterion = {show(criterion)} with n_classes = "
-                f"{n_outputs} does not determine the task: it must be {_BINARY} or {_NUMBER} with "
-                f"one output, or {_CLASSES}"
+            raise settings.error(
+                f"criterion = {show(criterion)} with n_classes = {n_outputs} does not "
+                f"determine the task: it must be {_BINARY} or {_NUMBER} with one output, or "
+                f"{_CLASSES}"
             )
     left_out = {"optimizer_tensors": n_optimizer, "no_weights": no_weights, "copies": copies}
     return TextModel(model, tokenizer, task), weights, left_out
@@ -511,10 +510,8 @@ def _translator_fields(
     copies = _drop_copies(settings, weights, _TARGET_TABLE, *tied)
     fields = settings.fields
     if fields["macaron"] and fields["activation_fn"] != "relu":
-        raise CheckpointError(
-            f"{settings.file}: activation_fn = {show(fields['activation_fn'])}: "
-            "Macaron Net's translation models use relu"
-        )
+        stated = f"activation_fn = {show(fields['activation_fn'])}"
+        raise settings.error(f"{stated}: Macaron Net's translation models use relu")
     longest = [fields[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
     return copies, {
         "kind": "encoder-decoder",
