@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
-from sublayer.data.tokenizers.settings import read_token_files
+from sublayer.data.tokenizers.settings import CONFIG_NAME, read_token_files
 from sublayer.errors import CheckpointError, DataError
 from sublayer.interop.exits import Exported, new_export
 from sublayer.interop.family import Oracle
-from sublayer.interop.folder import WEIGHTS, write_json
+from sublayer.interop.folder import CONFIG, WEIGHTS, write_json
+from sublayer.interop.tokenizers import describe_text
 from sublayer.loading import text_files
 from sublayer.model.blocks import Sublayer
 from sublayer.model.context import Layout
@@ -368,6 +369,36 @@ def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any])
     files = text_files(text_model)
     files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
     save_model(out, text_model.model, files)
+
+
+def save_exported(
+    text_model: TextModel,
+    out: Path,
+    described: Mapping[str, Any],
+    tensors: dict[str, Tensor],
+    files: Mapping[str, bytes],
+    notes: Mapping[str, str],
+    certify_folder: Callable[[Path], dict[str, Any]],
+) -> dict[str, Any]:
+    """Write a folder that transformers loads, and return its certificate.
+
+    ``described`` is its ``config.json``, ``notes`` more of the certificate, without empty ones.
+    ``tensors`` are dropped before the comparison reads their file. Raises ConfigError where ``out``
+    exists or cannot be written, and as the comparison of the written folder does.
+    """
+    with new_export(out) as partial:
+        write_json(partial / CONFIG, described)
+        save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+        tensors.clear()
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        certificate = certify_folder(partial)
+        notes = {"tokenizer": describe_text(text_model.tokenizer) or "", **notes}
+        certificate |= {name: note for name, note in notes.items() if note}
+        if CONFIG_NAME in files:
+            certificate |= certify_tokenizer(text_model.tokenizer, partial)
+        write_json(partial / CERTIFICATE, certificate)
+    return certificate
 
 
 def export_safetensors(text_model: TextModel, out: Path) -> Exported:

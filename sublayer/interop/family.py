@@ -1,5 +1,6 @@
 """The base of families: classes of transformers, their answers to tasks, their folders."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.table import MOST_LABELS
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.errors import CheckpointError
 from sublayer.interop.foreign_config import (
     ANY,
@@ -26,13 +28,16 @@ from sublayer.interop.foreign_config import (
     training_only,
     whole,
 )
-from sublayer.interop.tokenizers import read_tokenizer
+from sublayer.interop.generation import generation_file, template_settings
+from sublayer.interop.tokenizers import read_tokenizer, settings_file
 from sublayer.interop.weight_map import BlockNames, Pair, pair_blocks, pair_linear
+from sublayer.model.model_folder import spec_files
 from sublayer.objective.supervised.heads import BIAS, WEIGHT, to_numbers
 from sublayer.tasks.own_table import METRICS
 from sublayer.tasks.own_table import NAME as TABLE
 from sublayer.tasks.registry import TaskSpec
 from sublayer.tasks.task import Kind, Task
+from sublayer.text_model import TextModel
 
 Answers = Literal["tokens", "labels", "choices", "spans"]
 """The outputs of a model: tokens, or a task's labels (or a number), choices or spans."""
@@ -331,6 +336,27 @@ class Family:
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a tokenizer for texts of up to ``max_len`` tokens."""
         return {}
+
+    def folder_files(
+        self, text_model: TextModel, described: Fields, config: ResolvedModel
+    ) -> dict[str, bytes]:
+        """Return the files of a model's task, tokenizer and settings of generation.
+
+        ``described`` is the ``config.json`` of the expanded ``config``.
+        """
+        tokenizer, spec = text_model.tokenizer, text_model.task
+        context = config.max_len if spec is None else spec.context
+        files = spec_files(spec) | self.tokenizer_files(tokenizer, max_len=context or int(1e30))
+        if self.answers == "tokens" and config.kind in ("decoder", "encoder-decoder"):
+            files |= generation_file(described, text_model.generation, max_len=config.max_len)
+        if CONFIG_NAME in files:
+            settings = json.loads(files[CONFIG_NAME]) | template_settings(text_model.generation)
+            is_padded = tokenizer is not None and tokenizer.pad_id is not None
+            if spec is not None and spec.pad_id is not None and not is_padded:
+                # This padding only substitutes for the config's own.
+                settings.pop("pad_token", None)
+            files[CONFIG_NAME] = settings_file(settings)
+        return files
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
         """Read a folder's tokenizer; None without one."""

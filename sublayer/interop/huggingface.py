@@ -1,6 +1,5 @@
 """Import and export of HuggingFace folders: a family chosen, logits compared by a certificate."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -8,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.config.model import BiasedMap
@@ -19,13 +17,13 @@ from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import check_paths, new_folder
+from sublayer.files.storage import check_paths
 from sublayer.interop.certificate import (
-    CERTIFICATE,
     certify,
     certify_tokenizer,
     describe_ids,
     quiet,
+    save_exported,
     save_imported,
 )
 from sublayer.interop.exits import Exported, HubModel
@@ -43,24 +41,17 @@ from sublayer.interop.family import (
 from sublayer.interop.folder import (
     BUNDLE,
     CONFIG,
-    WEIGHTS,
     fetch_model,
     read_json,
     read_tensors,
-    write_json,
 )
 from sublayer.interop.foreign_config import CLASSES, ClassConfig, Content, refused_fields
-from sublayer.interop.generation import (
-    describe_kept,
-    generation_file,
-    read_generation,
-    template_settings,
-)
+from sublayer.interop.generation import describe_kept, read_generation
 from sublayer.interop.own_code import export_own_code
-from sublayer.interop.tokenizers import describe_text, settings_file, with_start
+from sublayer.interop.tokenizers import with_start
 from sublayer.interop.weight_map import expand, read_pairs, strip_prefix, unwrap, with_weights
 from sublayer.model.layers import load_class
-from sublayer.model.model_folder import describe_conversion, spec_files
+from sublayer.model.model_folder import describe_conversion
 from sublayer.numbers import count, enumerate_names
 from sublayer.objective.supervised.heads import from_numbers
 from sublayer.tasks.registry import FILE_NAME, TaskSpec, read_spec
@@ -387,42 +378,16 @@ def export_huggingface(
         described["pad_token_id"] = spec.pad_id
     if family.answers == "labels":
         described |= label_fields(full, task)
-    try:
-        with new_folder(out) as partial:
-            write_json(partial / CONFIG, described)
-            save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
-            del tensors, unprefixed, settled  # before the comparison reads the file
-            context = full.max_len if spec is None else spec.context
-            files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
-            generation = text_model.generation
-            if family.answers == "tokens" and full.kind != "encoder":
-                files |= generation_file(described, generation, max_len=full.max_len)
-            stands_in = spec is not None and spec.pad_id is not None
-            is_padded = tokenizer is not None and tokenizer.pad_id is not None
-            if CONFIG_NAME in files:
-                settings = json.loads(files[CONFIG_NAME]) | template_settings(generation)
-                if stands_in and not is_padded:
-                    # This padding only substitutes for the config's own.
-                    settings.pop("pad_token", None)
-                files[CONFIG_NAME] = settings_file(settings)
-            for name, file in files.items():
-                (partial / name).write_bytes(file)
-            # The written files are compared.
-            content = Content(CONFIG, read_json(partial / CONFIG))
-            fields = family.fields.read(content).computed
-            oracle = family.oracle(full)
-            certificate = certify(model, fields, read_tensors(partial), oracle, task)
-            certificate |= _noted(
-                {"tokenizer": [describe_text(tokenizer)], "left_out": [", ".join(left_out)]}
-            )
-            if (partial / CONFIG_NAME).is_file():
-                certificate |= certify_tokenizer(tokenizer, partial)
-            write_json(partial / CERTIFICATE, certificate)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {out}: {error.strerror or error}; name another folder"
-        ) from None
-    return certificate
+    del unprefixed, settled
+
+    def certify_folder(folder: Path) -> dict[str, Any]:
+        # The written files are compared.
+        fields = family.fields.read(Content(CONFIG, read_json(folder / CONFIG))).computed
+        return certify(model, fields, read_tensors(folder), family.oracle(full), task)
+
+    files = family.folder_files(text_model, described, full)
+    notes = {"left_out": ", ".join(left_out)}
+    return save_exported(text_model, out, described, tensors, files, notes, certify_folder)
 
 
 def export_transformers(
