@@ -1,26 +1,31 @@
 """Folders with a modelling file of their own: loaded by transformers, they are the model's."""
 
+import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+import venv
+from importlib.metadata import distribution
+from importlib.util import find_spec
 
 import pytest
 import torch
 import transformers
+from packaging.requirements import Requirement
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.probes import Requests
 from sublayer.interop import own_code
 from sublayer.interop.foreign_config import refused_fields
 from sublayer.interop.huggingface import export_transformers, import_huggingface
 from sublayer.interop.own_code import check_code, export_own_code
 from sublayer.model.transformer import compose
 from sublayer.tasks.task import Task
-from sublayer.text_model import TextModel
+from sublayer.text_model import Generation, TextModel
 from tests.breadth import rows
 from tests.encoders import drawn
 from tests.interop.folders import close, read_json
@@ -111,8 +116,8 @@ def test_every_file_is_formatted_and_short(tmp_path):
     for number, row in enumerate([*CASES.values(), *COVERED]):
         config = config_of(row)
         code = own_code.Code(config.model_copy(update=own_code.required_fields(config)))
-        text = own_code.write_code(code, {"eos_token_id": 2})
-        assert text.count("\n") <= (480 if code.is_pair else 400)
+        text = code.write({"eos_token_id": 2})
+        assert text.count("\n") <= 400
         (tmp_path / f"file_{number}.py").write_text(text)
     options = ["--isolated", "--line-length", "100", "--no-cache", str(tmp_path)]
     for command in (
@@ -205,18 +210,30 @@ def test_only_eager_attention_takes_caps_and_only_sdpa_besides_takes_biases(tmp_
     assert len(outputs.hidden_states) == 5 and len(outputs.attentions) == 4
 
 
-def test_a_tokenizer_and_a_task_go_with_the_code(tmp_path):
-    tokenizer = train_tokenizer("bytes", [])
-    model = drawn(compose(resolve_model(
-        ModelConfig.model_validate({**SIZES, **MACARON}), vocab_size=256, context=CONTEXT
-    )).eval(), std=0.4)  # fmt: skip
-    exported = export_transformers(TextModel(model, tokenizer), tmp_path / "out")
+def text_model_of(tokenizer, context=CONTEXT, **more):
+    config = ModelConfig.model_validate({**SIZES, **MACARON})
+    config = resolve_model(config, vocab_size=tokenizer.vocab_size, context=context)
+    return TextModel(drawn(compose(config).double().eval(), std=0.4), tokenizer, **more)
+
+
+def test_a_tokenizer_and_settings_of_generation_go_with_the_code(tmp_path):
+    templates = {"default": "{{ messages[0].content }}!"}
+    kept = Generation((5, 6), {"repetition_penalty": 9.0, "do_sample": True}, templates)
+    model = text_model_of(train_tokenizer("bytes", []), generation=kept)
+    exported = export_transformers(model, tmp_path / "out")
     assert exported.class_name == "SublayerForCausalLM" and exported.has_tokenizer
     assert "model.block" in exported.certificate["code"]
     assert exported.certificate["tokenizer_ids"]["equal"] > 15
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", trust_remote_code=True)
-    assert theirs("hé").input_ids == list("hé".encode())
     assert "trust_remote_code=True" in exported.following
+    auto = transformers.AutoTokenizer
+    theirs = auto.from_pretrained(tmp_path / "out", trust_remote_code=True)
+    assert theirs("hé").input_ids == list("hé".encode())
+    said = theirs.apply_chat_template([{"role": "user", "content": "hé"}], tokenize=False)
+    assert said == "hé!"
+    auto = transformers.AutoModelForCausalLM
+    settings = auto.from_pretrained(tmp_path / "out", trust_remote_code=True).generation_config
+    assert (settings.eos_token_id, settings.max_length) == ([5, 6], CONTEXT)
+    assert (settings.repetition_penalty, settings.do_sample) == (9.0, True)
 
 
 def test_models_that_code_cannot_represent_are_refused_by_field(tmp_path):
@@ -244,28 +261,119 @@ def test_code_in_a_folder_of_others_is_never_run(tmp_path):
 
 
 CLEAN = """
-import sys
-sys.modules["sublayer"] = None
-import json, torch, transformers
-folder, tokens = sys.argv[1], torch.arange(8)[None]
-kind = getattr(transformers, next(iter(json.load(open(folder + "/config.json"))["auto_map"])))
-model = kind.from_pretrained(folder, trust_remote_code=True)
-given = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
-output = model(tokens, **given)
-torch.save(output[0] if "logits" not in output else output.logits, folder + "/out.pt")
-assert not [name for name in sys.modules if name.startswith("sublayer.")]
+import json, sys
+from importlib.util import find_spec
+from pathlib import Path
+import torch, transformers
+assert find_spec("sublayer") is None
+print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, "
+      f"transformers {transformers.__version__}, no sublayer")
+for folder in map(Path, sys.argv[1:]):
+    auto = next(iter(json.loads((folder / "config.json").read_text())["auto_map"]))
+    model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True)
+    tokens = torch.arange(8)[None]
+    given = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
+    output = model(tokens, **given)
+    torch.save(output.get("logits", output[0]), folder / "out.pt")
+    n_lines = (folder / "modeling_sublayer.py").read_text().count("\\n")
+    print(f"{folder.name}: {type(model).__name__} by {auto}, a file of {n_lines} lines, "
+          f"{model.num_parameters()} parameters")
 """
 
 
+def make_clean(place):
+    """Make an environment of torch, transformers and what they require; return its Python."""
+    venv.create(place, symlinks=True)
+    [packages] = place.glob("lib/python*/site-packages")
+    wanted, linked = ["torch", "transformers"], set()
+    while wanted:
+        found = distribution(wanted.pop())
+        if found.name in linked:
+            continue
+        linked.add(found.name)
+        for top in sorted({file.parts[0] for file in found.files} - {"..", "__pycache__"}):
+            if not (packages / top).exists():
+                (packages / top).symlink_to(found.locate_file(top))
+        required = map(Requirement, found.requires or ())
+        wanted += [r.name for r in required if not r.marker or r.marker.evaluate({"extra": ""})]
+    return place / "bin" / "python"
+
+
 @pytest.mark.all
-@pytest.mark.parametrize("name", CASES)
-def test_it_loads_where_there_is_no_sublayer(tmp_path, name):
-    _, theirs = written(tmp_path / "out", CASES[name])
-    command = [sys.executable, "-I", "-c", CLEAN, str(tmp_path / "out")]
+def test_they_load_where_there_are_torch_and_transformers_alone(tmp_path):
+    expected = {}
+    for name, fields in CASES.items():
+        folder = tmp_path / name.replace(" ", "-")
+        _, theirs = written(folder, fields)
+        tokens = torch.arange(8)[None]
+        given = {"decoder_input_ids": tokens.flip(1)} if theirs.config.is_encoder_decoder else {}
+        output = theirs(tokens, **given)
+        expected[folder] = output.get("logits", output[0]).detach()
+    command = [make_clean(tmp_path / "clean"), "-I", "-c", CLEAN, *expected]
+    home = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, env=home, cwd="/", capture_output=True, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+    for folder, logits in expected.items():
+        close(torch.load(folder / "out.pt"), logits)
+
+
+TEXT = "the cat sat on a mat and a dog ran to the river where an old man slept"
+WORDS = TEXT.split()
+QUESTIONS = [
+    {"question": " ".join(WORDS[i : i + 4]), "answers": [*WORDS[i + 4 : i + 7]], "label": i % 3}
+    for i in range(9)
+]
+TEXTS = [{"text": " ".join(WORDS * n)} for n in (1, 2, 5)]
+TASKS = {
+    "own_choices": (
+        QUESTIONS,
+        """output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: "{{answers}}"
+doc_to_target: label
+metric_list: [{metric: acc}]""",
+    ),
+    "own_texts": (
+        TEXTS,
+        """output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{text}}"
+metric_list: [{metric: bits_per_byte}]""",
+    ),
+}
+
+
+@pytest.mark.all
+@pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-evaluation-harness is not installed")
+def test_the_harness_gives_an_export_the_models_own_scores(tmp_path):
+    tokenizer = train_tokenizer("bpe", [TEXT.encode()] * 9, vocab_size=290)
+    model = text_model_of(tokenizer, context=24)
+    export_own_code(model, tmp_path / "out", "for a test")
+    for name, (examples, settings) in TASKS.items():
+        data = tmp_path / f"{name}.jsonl"
+        data.write_text("".join(json.dumps(each) + "\n" for each in examples))
+        head = f"task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}"
+        (tmp_path / f"{name}.yaml").write_text(f"{head}\ntest_split: test\n{settings}\n")
+    command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--tasks", ",".join(TASKS)]
+    command += [
+        "--model_args",
+        f"pretrained={tmp_path / 'out'},trust_remote_code=True,dtype=float64",
+    ]
+    command += ["--device", "cpu", "--batch_size", "4", "--include_path", str(tmp_path)]
+    command += ["--output_path", str(tmp_path / "scores"), "--log_samples"]
     home = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    subprocess.run(command, check=True, env=home, cwd=Path("/"))
-    tokens = torch.arange(8)[None]
-    given = {"decoder_input_ids": tokens.flip(1)} if theirs.config.is_encoder_decoder else {}
-    expected = theirs(tokens, **given)
-    expected = expected.logits if "logits" in expected else expected[0]
-    close(torch.load(tmp_path / "out" / "out.pt"), expected.detach())
+    done = subprocess.run(command, env=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    found = {}
+    for name in TASKS:
+        [samples] = tmp_path.glob(f"scores/*/samples_{name}_*.jsonl")
+        lines = sorted(map(json.loads, samples.read_text().splitlines()), key=lambda x: x["doc_id"])
+        found[name] = [each[0] for line in lines for each in line["resps"]]
+    requests = Requests(model, 24, "it")
+    pairs = [(row["question"], f" {answer}") for row in QUESTIONS for answer in row["answers"]]
+    expected = [log_p for log_p, _ in requests.likelihoods(pairs)]
+    close([float(log_p) for log_p, _ in found["own_choices"]], expected, atol=1e-6)
+    whole = requests.wholes([row["text"] for row in TEXTS])
+    close([float(log_p) for log_p in found["own_texts"]], whole, atol=1e-6)
