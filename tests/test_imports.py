@@ -86,8 +86,9 @@ def uses(tree):
         elif isinstance(node, ast.alias):
             yield node.name.rpartition(".")[2]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # A class may be named with its module, as ``module:class``.
-            yield node.value.rpartition(":")[2]
+            # A class may be named with its module or title, as ``module:class``, also among others.
+            yield node.value
+            yield from (word.rpartition(":")[2] for word in node.value.split() if ":" in word)
 
 
 def test_all_definitions_are_used_here_or_by_others():
