@@ -441,6 +441,7 @@ def _small_model(loaded, settings):
 
 NOT_HERE = (
     "sublayer import gpt1-numpy downloads/",
+    "sublayer export runs/first --to hub:", "sublayer import huggingface hub:",
     "sublayer import fairseq downloads/", "sublayer tokenize data/bpe.codes",
     # Up to 64 layers, or some thirty arms, each at several rates; a cluster.
     "sublayer compare modifications-2026", "sublayer plan modifications-2026 --measure",
