@@ -103,8 +103,9 @@ def test_a_model_with_heads_for_tasks_continues_no_text(made, sublayer, tmp_path
     folder = tmp_path / "onnx"
     found = sublayer("export", made("traversal"), folder, "--to", "onnx", "--json").found()
     assert found["certificate"]["checked"] and "greedy" not in found["certificate"]
-    words = ("--prompt", "the ", "--engine", "onnx")
-    assert "heads for tasks" in sublayer("generate", folder, *words).refusal()
+    tokens, engine = torch.zeros(1, 1, dtype=torch.long), open_engine(folder, "onnx").model
+    with pytest.raises(ConfigError, match="heads for tasks"):
+        next(generate(engine, tokens, 1, GREEDY))
 
 
 def test_plain_weights_say_what_each_tensor_is_and_when_it_is_used(made, sublayer, tmp_path):
