@@ -154,7 +154,7 @@ def run_case(
 
 
 def table(case: dict[str, Any]) -> list[str]:
-    """Write the medians of a case, with ratios, and what is to be known of them."""
+    """Write the medians of a case, with ratios, drift and differences of tokens."""
     speeds, drift = case["tokens_per_s"], case["drift"]
     lines = [f"**{case['size']}**", ""]
     lines.append("| generation | tokens/s | slowest to fastest round | times sublayer |")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,7 @@ from sublayer.decode import step
 from sublayer.model import blocks
 from sublayer.model.context import Context, Layout, rotation
 from sublayer.model.kernels import attention, elementwise
+from sublayer.model.kernels import products as weight_products
 from sublayer.model.kernels.attention import attend_blockwise, split_heads
 from sublayer.model.kernels.compiled import (
     compiled_activation,
@@ -160,6 +162,8 @@ def trained_map(n_rows: int, d_in: int, d_out: int) -> dict[str, Work]:
     weight = torch.randn(d_out, d_in, requires_grad=True)
     bias = torch.randn(d_out, requires_grad=True)
     grad = torch.randn(n_rows, d_out)
+
+    patch.object(weight_products, "_prefers_onednn", lambda: True).start()  # on Intel's, too
 
     def work(linear: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Work:
         return lambda: torch.autograd.grad(linear(x, weight, bias), (x, weight, bias), grad)
