@@ -141,7 +141,7 @@ def _describe_run(run: Path, *, is_final: bool) -> Iterator[str]:
 
 
 def _recipe(run: Path) -> str:
-    """Format a run's recipe as TOML: what was given, with files by their names alone."""
+    """Format a run's recipe as TOML: the settings given, with files by their names alone."""
     path = run / "recipe.toml"
     recipe, derived, tables = read_recipe(path), read_derived(path), {}
     for name, content in read_toml(path).items():

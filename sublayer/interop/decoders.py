@@ -315,7 +315,7 @@ class Decoder(Family):
     always_biased: Maps = frozenset()
     """Maps that always have a bias."""
     is_local: Callable[[int, Fields], bool] = staticmethod(lambda n, fields: _has_window(fields))
-    """Whether a layer has the window, in a file without ``layer_types``."""
+    """Check for the window of a layer, in a file without ``layer_types``."""
 
     def __init__(self, answers: Answers = "tokens") -> None:
         self._own = {n for n, row in self.fields.fields.items() if row is not _OTHERS.get(n)}

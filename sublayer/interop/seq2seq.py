@@ -134,7 +134,7 @@ class Translator(Family):
     default_ids: Mapping[str, int]
     """Special ids of a model without a tokenizer."""
     is_of_languages = True
-    """Whether all tokenizers of the class are of two languages."""
+    """Tokenizers of the class are all of two languages."""
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop copies of the embedding matrix, which becomes ``shared.weight``.
