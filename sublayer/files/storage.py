@@ -29,6 +29,8 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)//?(.+)")
 _ABANDONED_S = 24 * 3600.0
 LOCK = ".sublayer-lock"
 _WAITING_S = 0.1
+_MOST_MISSING = 100
+"""Tries of opening a lock in folders that others remove, before the error is raised."""
 _CONTENT = b"sublayer is writing in this folder\n"
 
 
@@ -360,8 +362,17 @@ def is_held(folder: Path) -> bool:
 
 def _acquire(folder: Path, waits_for: str | None) -> int:
     path = folder / LOCK
+    n_missing = 0
     while True:
-        descriptor = _open(path)
+        try:
+            descriptor = _open(path)
+        except FileNotFoundError:
+            # The holder may have removed the folder; /proc exists and takes no file.
+            n_missing += 1
+            if n_missing == _MOST_MISSING:
+                raise
+            folder.mkdir(parents=True, exist_ok=True)
+            continue
         try:
             if not try_lock(descriptor):
                 if waits_for is None:

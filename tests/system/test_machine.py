@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from sublayer.errors import ConfigError
+from sublayer.files import storage
 from sublayer.files.storage import LOCK, held
 from sublayer.study import budget
 from sublayer.system import machine
@@ -210,3 +211,25 @@ def test_who_waits_for_a_folder_has_it_once_it_is_free(tmp_path):
     for meanwhile in (lambda: None, lambda: shutil.rmtree(tmp_path / "a")):
         assert waits_until(tmp_path / "a", "waiting for another process", wait, meanwhile)
         assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_that_its_holder_removes_before_it_is_locked_is_created_again(
+    tmp_path, monkeypatch
+):
+    folder, open_lock, n_removed = tmp_path / "a", storage._open, []
+
+    def open_in_removed(path):
+        if len(n_removed) < 3:
+            n_removed.append(path.parent.rmdir())
+        return open_lock(path)
+
+    monkeypatch.setattr(storage, "_open", open_in_removed)
+    with held(folder, waits_for="another process"):
+        assert len(n_removed) == 3 and (folder / LOCK).is_file()
+    assert not folder.exists()
+
+
+def test_a_folder_that_takes_no_file_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "_open", lambda path: os.open(path / "x", os.O_RDONLY))
+    with pytest.raises(FileNotFoundError), held(tmp_path):
+        pass
