@@ -29,8 +29,8 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)//?(.+)")
 _ABANDONED_S = 24 * 3600.0
 LOCK = ".sublayer-lock"
 _WAITING_S = 0.1
-_MOST_MISSING = 100
-"""Tries of opening a lock in folders that others remove, before the error is raised."""
+_MOST_FAILED = 100
+"""Tries to create a folder and its lock, before the error is raised."""
 _CONTENT = b"sublayer is writing in this folder\n"
 
 
@@ -314,24 +314,24 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     if waits_for is not None and folder not in missing:
         missing.insert(0, folder)  # created by the awaited process
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        if waits_for is not None:
-            raise
-        raise ConfigError(f"{folder} is not a folder: give another --out") from None
-    try:
-        descriptor = _acquire(folder, waits_for)
+        try:
+            descriptor = _acquire(folder, waits_for)
+        except (FileExistsError, NotADirectoryError):
+            if waits_for is not None:
+                raise
+            raise ConfigError(f"{folder} is not a folder: give another --out") from None
         try:
             yield
         finally:
-            # The lock is removed, unless it is a user's file.
+            # The lock is removed, unless it is a user's file, or another process's new lock.
             path = folder / LOCK
+            is_ours = is_at(descriptor, path)
             os.lseek(descriptor, 0, os.SEEK_SET)
             content = os.read(descriptor, len(_CONTENT) + 1)  # one more detects a longer file
             if sys.platform == "win32":
                 os.close(descriptor)  # an open file cannot be removed there
             with suppress(OSError):
-                if content == _CONTENT and stat.S_ISREG(path.lstat().st_mode):
+                if is_ours and content == _CONTENT:
                     path.unlink()
             if sys.platform != "win32":
                 os.close(descriptor)
@@ -362,16 +362,16 @@ def is_held(folder: Path) -> bool:
 
 def _acquire(folder: Path, waits_for: str | None) -> int:
     path = folder / LOCK
-    n_missing = 0
+    n_failed = 0
     while True:
         try:
-            descriptor = _open(path)
-        except FileNotFoundError:
-            # The holder may have removed the folder; /proc exists and takes no file.
-            n_missing += 1
-            if n_missing == _MOST_MISSING:
-                raise
             folder.mkdir(parents=True, exist_ok=True)
+            descriptor = _open(path)
+        except (FileExistsError, FileNotFoundError):
+            # Either folder or file may be removed by its holder between two calls.
+            n_failed += 1
+            if n_failed == _MOST_FAILED:
+                raise
             continue
         try:
             if not try_lock(descriptor):
@@ -390,7 +390,6 @@ def _acquire(folder: Path, waits_for: str | None) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _open(path: Path) -> int:

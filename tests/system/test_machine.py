@@ -233,3 +233,14 @@ def test_a_folder_that_takes_no_file_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "_open", lambda path: os.open(path / "x", os.O_RDONLY))
     with pytest.raises(FileNotFoundError), held(tmp_path):
         pass
+
+
+def test_the_lock_of_another_process_is_left_there(tmp_path):
+    folder = tmp_path / "a"
+    with held(folder):
+        shutil.rmtree(folder)
+        other = held(folder)
+        other.__enter__()
+    assert (folder / LOCK).is_file()
+    other.__exit__(None, None, None)
+    assert not folder.exists()
