@@ -75,18 +75,14 @@ def find_checkpoint(path: Path) -> Path:
 
     Raises CheckpointError for a folder without a checkpoint or with several.
     """
-    if path.is_file():
-        return path
-    checkpoints = sorted(path.glob("*.pt"))
+    checkpoints = [path] if path.is_file() else sorted(path.glob("*.pt"))
     if not checkpoints:
         raise CheckpointError(
             f"{path} is neither a fairseq checkpoint nor a folder with one (*.pt)"
         )
     if len(checkpoints) > 1:
-        n_others = len(checkpoints) - 1
-        raise CheckpointError(
-            f"{path} has {checkpoints[0].name} and {n_others} more: name one of them"
-        )
+        others = f"{len(checkpoints) - 1} more: name one of them"
+        raise CheckpointError(f"{path} has {checkpoints[0].name} and {others}")
     return checkpoints[0]
 
 
@@ -103,6 +99,7 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
     content = _load(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
         raise CheckpointError(f"{path} holds no model: it is not a fairseq checkpoint")
+    tensors = {}
     for name, tensor in content["model"].items():
         is_plain = (
             isinstance(tensor, Tensor)
@@ -116,13 +113,11 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
             raise CheckpointError(
                 f"{path}: model holds {name!r}, which is not the name of a plain tensor"
             )
-    tensors = {name: tensor.detach() for name, tensor in content["model"].items()}
-    config = content.get("cfg")
-    fields = content.get("args")
+        tensors[name] = tensor.detach()
+    fields, config = content.get("args"), content.get("cfg")
     if fields is None and isinstance(config, Mapping):
         fields = config.get("model")
-    if isinstance(fields, argparse.Namespace):
-        fields = vars(fields)
+    fields = vars(fields) if isinstance(fields, argparse.Namespace) else fields
     if not isinstance(fields, Mapping):
         raise CheckpointError(
             f"{path} has no settings of its model: it has neither args nor cfg with model"
@@ -137,20 +132,14 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
             raise CheckpointError(
                 f"{path}: the setting {name!s:.60} holds a {kind}, not a plain value"
             )
-    # A pickled list may contain itself, or the same list many times.
-    waiting = [content.get("last_optimizer_state")]
-    seen = set()
-    n_optimizer = 0
+    waiting, seen, n_optimizer = [content.get("last_optimizer_state")], set[int](), 0
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Mapping):
-            waiting += node.values()
-        elif isinstance(node, list | tuple):
-            waiting += node
         n_optimizer += isinstance(node, Tensor)
+        # A pickled list may contain itself, or the same list many times.
+        if isinstance(node, Mapping | list | tuple) and id(node) not in seen:
+            seen.add(id(node))
+            waiting += node.values() if isinstance(node, Mapping) else node
     return Content(path.name, settings), tensors, n_optimizer
 
 
@@ -184,10 +173,8 @@ def _check_sums(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 # torch never compresses; a small compressed file could expand to a huge one.
-                if (
-                    member.compress_type != zipfile.ZIP_STORED
-                    or member.file_size != member.compress_size
-                ):
+                is_stored = member.compress_type == zipfile.ZIP_STORED
+                if not is_stored or member.file_size != member.compress_size:
                     raise zipfile.BadZipFile(
                         f"{member.filename!r} is compressed, but torch.save never compresses"
                     )
@@ -197,17 +184,12 @@ def _check_sums(path: Path) -> None:
 
 def _is_setting(value: Any) -> bool:
     """Check whether a value fits a command line: no tensor, no huge number or list."""
-    waiting = [value]
-    n_seen = 0
-    while waiting:
-        node = waiting.pop()
-        n_seen += 1
+    values = [value]
+    for node in values:  # nested ones are appended
         if isinstance(node, list | tuple | Mapping):
-            if n_seen + len(waiting) + len(node) > _MOST_VALUES:
+            values += [*node, *node.values()] if isinstance(node, Mapping) else node
+            if len(values) > _MOST_VALUES:
                 return False
-            waiting += node
-            if isinstance(node, Mapping):
-                waiting += node.values()
         elif type(node) is int:
             if node.bit_length() > _MOST_BITS:
                 return False
@@ -335,26 +317,24 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     """
     check_paths(path, out)
     text_model, weights, left_out = read_fairseq(path)
-    model = text_model.model
-    note = _LACKS_CODES
-    if text_model.tokenizer is not None:
-        note = _READS_TEXT if model.config.kind == "encoder" else _READS_WORDS
-    config = model.config
-    lacking = ", ".join(refused_fields(config, _ORACLE.table))
-    if config.norm_order == "post":
-        lacking = "post-norm with fairseq's sinusoids"
+    config, lacking = text_model.model.config, ""
     if config.kind == "encoder":
-        compared = {"checked": False, "reason": f"it has no class for {_BERT.title}"}
-    elif lacking:
-        compared = {"checked": False, "reason": f"it has no class with {lacking}"}
-    else:
+        lacking = f"for {_BERT.title}"
+    elif config.norm_order == "post":
+        lacking = "with post-norm with fairseq's sinusoids"
+    elif refused := refused_fields(config, _ORACLE.table):
+        lacking = f"with {', '.join(refused)}"
+    compared = {"checked": False, "reason": f"it has no class {lacking}"}
+    if not lacking:
         tensors = {
-            new: tensor.clone()
+            new: tensor
             for name, tensor in weights.items()
             for new in _RENAMED.get(name, (_ORACLE.prefix + name,))
         }
         described = _ORACLE.fields.read(Content(CONFIG, _ORACLE.write_config(config, None)))
-        compared = certify(model, described.computed, tensors, _ORACLE.oracle(config))
+        compared = certify(text_model.model, described.computed, tensors, _ORACLE.oracle(config))
+    note = _READS_TEXT if config.kind == "encoder" else _READS_WORDS
+    note = _LACKS_CODES if text_model.tokenizer is None else note
     certificate = {**compared, "left_out": left_out, "tokenizer": note}
     save_imported(text_model, out, certificate)
     return certificate
@@ -391,18 +371,17 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
             )
     dictionary = find_dictionary(folder)
     codes = sorted(p for p in folder.iterdir() if p.is_file() and is_codes_file(p.name))
-    if dictionary is not None and len(codes) > 1:
-        raise CheckpointError(
-            f"{folder} has {codes[0].name} and {codes[1].name}: keep only the codes of the model"
-        )
     tokenizer: Tokenizer | None = None
     if dictionary is not None and codes:
+        if len(codes) > 1:
+            both = f"{codes[0].name} and {codes[1].name}"
+            raise CheckpointError(f"{folder} has {both}: keep only the codes of the model")
         read = read_codes(codes[0], dictionary, kind=kind)
         tokenizer = check_tokenizer(read, folder, n_rows)
-    if tokenizer is not None and not encodes:
-        sides = [content.fields.get(f"{side}_lang") for side in ("source", "target")]
-        rules = [LanguageRules(str(side or UNKNOWN_LANGUAGE)) for side in sides]
-        tokenizer = BilingualTokenizer(tokenizer, *rules)
+        if not encodes:
+            sides = [content.fields.get(f"{side}_lang") for side in ("source", "target")]
+            rules = [LanguageRules(str(side or UNKNOWN_LANGUAGE)) for side in sides]
+            tokenizer = BilingualTokenizer(tokenizer, *rules)
     # A norm follows each stack of pre-norm blocks, except in checkpoints older than version 2.
     version = tensors.get("encoder.version")
     is_new = version is not None and version.numel() == 1 and float(version) >= 2
@@ -448,9 +427,6 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
     """Rename and split a checkpoint's tensors; return them, and the names of buffers.
 
     Numbered norms get names; a joint matrix of queries, keys and values is split.
-
-    Raises CheckpointError where a tensor has both an old and a new name, the embedding matrix is
-    missing or not a matrix, or numbers are not finite floats.
     """
     buffers = [f"{side}.{name}" for side in _SIDES for name in _NO_WEIGHTS]
     no_weights = sorted(name for name in buffers if name in tensors)
@@ -484,8 +460,8 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
         check_finite(name, tensor)
     if _TABLE not in weights:
         raise CheckpointError(f"the weights lack {_TABLE}")
-    if weights[_TABLE].dim() != 2 or not len(weights[_TABLE]):
-        shape = list(weights[_TABLE].shape)
+    shape = list(weights[_TABLE].shape)
+    if len(shape) != 2 or not shape[0]:
         raise CheckpointError(f"{_TABLE} has shape {shape}, not that of an embedding matrix")
     return weights, no_weights
 
@@ -497,17 +473,13 @@ def _translator_fields(
 
     Copies of the encoder's embedding matrix are removed; their names are returned first. Source and
     target share one maximum length, the shorter.
-
-    Raises CheckpointError where the decoder's matrix is missing, a tied matrix differs, or, naming
-    the setting, a recipe cannot express it.
     """
     if _TARGET_TABLE not in weights:
         raise CheckpointError(
             f"the weights lack {_TARGET_TABLE}: only fairseq's translators and Macaron Net's BERT "
             "can be imported"
         )
-    tied = (_OUTPUT,) if _is_tied(settings) else ()
-    copies = _drop_copies(settings, weights, _TARGET_TABLE, *tied)
+    copies = _drop_copies(settings, weights, _TARGET_TABLE, *(_OUTPUT,) * _is_tied(settings))
     fields = settings.fields
     if fields["macaron"] and fields["activation_fn"] != "relu":
         stated = f"activation_fn = {show(fields['activation_fn'])}"
@@ -534,8 +506,6 @@ def _bert_fields(
 
     The code applies the configured activation only to the second network of a Macaron block: the
     first has ReLU. Norms may lack parameters, except the masked-token head's.
-
-    Raises CheckpointError where an output matrix tied to the embedding matrix differs.
     """
     table = weights.get(_SEGMENTS)
     if table is None or table.dim() != 2 or len(table) != 2:
@@ -544,24 +514,18 @@ def _bert_fields(
     weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
     # A pre-trained model predicts masked tokens; a fine-tuned one has only a label head.
     copies: list[str] = []
-    predicts = any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights)
-    if predicts:
+    if any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights):
         for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
             if name in weights:
                 weights[name] = -weights[name]
-        tied = (_BERT_OUTPUT,) if _is_tied(settings) else ()
-        copies = _drop_copies(settings, weights, *tied)
-    fields = settings.fields
-    ffn = f"ffn:{settings.ours['ffn']}"
-    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if fields["macaron"] else ["attention", ffn]
-    head = {
-        "head": "transform",
-        "sentence_classes": 1,
-        "tie_embeddings": _BERT_OUTPUT not in weights,
-    }
-    if not predicts:
+        copies = _drop_copies(settings, weights, *(_BERT_OUTPUT,) * _is_tied(settings))
+        head = {"head": "transform", "sentence_classes": 1}
+        head["tie_embeddings"] = _BERT_OUTPUT not in weights
+    else:
         n_classes = settings.read("n_classes", optional(whole(MOST_LABELS)))
         head = {"head": "none", "label_outputs": n_classes or 1}
+    fields, ffn = settings.fields, f"ffn:{settings.ours['ffn']}"
+    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if fields["macaron"] else ["attention", ffn]
     return copies, {
         "kind": "encoder",
         "block": block,
@@ -580,10 +544,7 @@ def _is_tied(settings: ClassConfig) -> bool:
 
 
 def _drop_copies(settings: ClassConfig, weights: dict[str, Tensor], *names: str) -> list[str]:
-    """Remove matrices tied to the embedding matrix; return the names of those that were there.
-
-    Raises CheckpointError where one differs.
-    """
+    """Remove matrices tied to the embedding matrix; return the names of those that were there."""
     held = [name for name in names if name in weights]
     for name in held:
         if not torch.equal(weights.pop(name), weights[_TABLE]):
@@ -601,13 +562,11 @@ def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
     """
     halves = {"ffn 0": ("macaron_layer_norm", "macaron_fc1", "macaron_fc2")}
     yield from pair_blocks(config, UNIT, {**BLOCK, **halves})
-    last = stacks(config)[-1]
-    tensors = pairs_of(f"embedding:{_TABLE} head:{output} segment_table:{_SEGMENTS}")
-    for ours, theirs in tensors:
-        yield Pair((theirs,), f"{ours}.weight")
+    yield Pair((output,), "head.weight")
     modules = pairs_of(
         f"""
-        source.final_norm:encoder.layer_norm final_norm:{last.name}.layer_norm
+        embedding:encoder.embed_tokens segment_table:encoder.embed_segment
+        source.final_norm:encoder.layer_norm final_norm:{stacks(config)[-1].name}.layer_norm
         head.projection:{_HEAD}0 head.norm:{_HEAD}2
         sentence_head:{_CLASSIFIER} label_head:{_CLASSIFIER}
         """
