@@ -83,6 +83,7 @@ def _measure(kind: str, folder: Path) -> dict[str, float]:
         read, family, settings, tensors, _ = _read(folder)
         size = sum(parameter.nbytes for parameter in read.model.parameters())
         if kind == "read and check":
+            assert settings is not None, "the folder is of a class"
             oracle = family.oracle(read.model.config)
             certify(read.model, settings.computed, tensors, oracle)
     seconds = time.perf_counter() - begun

@@ -225,9 +225,9 @@ def certify(
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
-        with _computing_in(model, dtype):
+        with computing_in(model, dtype):
             computed = batch.ours(model, task)
-        with _computing_in(theirs, dtype):
+        with computing_in(theirs, dtype):
             expected = batch.theirs(theirs, oracle)
         pairs = [
             (batch.kept(name, computed[name]), batch.kept(name, outputs))
@@ -262,7 +262,7 @@ def _needed_bytes(model: Transformer, tensors: Mapping[str, Tensor], widest: tor
 
 
 @contextmanager
-def _computing_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+def computing_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Have a model compute in another dtype, in evaluation mode on the CPU; then it is as before.
 
     A layer is converted only while it runs, so that no model is in memory twice.

@@ -47,9 +47,10 @@ from sublayer.interop.folder import (
 )
 from sublayer.interop.foreign_config import CLASSES, ClassConfig, Content, refused_fields
 from sublayer.interop.generation import describe_kept, read_generation
-from sublayer.interop.own_code import export_own_code
+from sublayer.interop.own_code import export_own_code, read_code
 from sublayer.interop.tokenizers import with_start
 from sublayer.interop.weight_map import expand, read_pairs, strip_prefix, unwrap, with_weights
+from sublayer.loading import load_task
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion
 from sublayer.numbers import count, enumerate_names
@@ -169,9 +170,13 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
             raise CheckpointError(f"there is no folder {folder}, and {error}") from error
     model, family, settings, tensors, notes = _read(folder)
     task = None if model.task is None else model.task.tasks[0]
-    oracle = family.oracle(model.model.config)
-    certificate = certify(model.model, settings.computed, tensors, oracle, task)
-    notes["ignored"].insert(0, _describe_unknown(folder, family))
+    if settings is None:
+        reason = "its code is never run; names and shapes of all weights are those of its table"
+        certificate: dict[str, Any] = {"checked": False, "reason": reason}
+    else:
+        oracle = family.oracle(model.model.config)
+        certificate = certify(model.model, settings.computed, tensors, oracle, task)
+        notes["ignored"].insert(0, _describe_unknown(folder, family))
     notes["tokenizer"] = [family.describe_unread(folder)]
     notes["source"] = [str(HubModel(hub.name, folder.name)) if hub else None]
     certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
@@ -207,30 +212,42 @@ def _family_of(
     return next((f for f in fitting if f in named), (fitting or [families["tokens"]])[0])
 
 
-def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
-    """Read a model, its family, its config and the folder's tensors that hold weights."""
+def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig | None, Tensors, Notes]:
+    """Read a model, its family, its config and the folder's tensors that hold weights.
+
+    An export with code of its own has no config of a class: its table and its map are read.
+    """
     content = Content(CONFIG, read_json(folder / CONFIG))
-    if content.fields.get("auto_map"):
-        code = "code of the folder's own (auto_map), which is never run"
-        raise content.error(f"it names {code}: import the model that the folder was written from")
-    model_type = content.fields.get("model_type")
-    families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
-    if not families:
-        types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
-        known = f"only {', '.join(types)} can be imported"
-        raise content.error(f"model_type = {show(model_type)}; {known}")
-    held, unwrapped = unwrap(read_tensors(folder), {f.prefix for f in families.values()})
-    family = _family_of(content, families, held)
-    settings = family.fields.read(content)
-    tensors = {
-        name: tensor
-        for name, tensor in held.items()
-        if not family.is_ignored(name.removeprefix(family.prefix))
-    }
-    weights = family.prepare(settings, strip_prefix(tensors, family.prefix))
-    config = family.read_config(settings, weights)
-    task = _folder_task(folder, family.answers, settings, config)
-    ours = read_pairs(weights, family.pairs(config), config, title=family.title)
+    settings, unwrapped = None, None
+    if (code := read_code(folder, content.fields)) is not None:
+        family, config, task = code.family, code.config, load_task(folder)
+        held = tensors = weights = read_tensors(folder)
+        pairs, title = code.pairs(), "the model's table"
+    else:
+        if content.fields.get("auto_map"):
+            own = "code of the folder's own (auto_map), which is never run"
+            raise content.error(
+                f"it names {own}: import the model that the folder was written from"
+            )
+        model_type = content.fields.get("model_type")
+        families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
+        if not families:
+            types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
+            known = f"only {', '.join(types)} can be imported"
+            raise content.error(f"model_type = {show(model_type)}; {known}")
+        held, unwrapped = unwrap(read_tensors(folder), {f.prefix for f in families.values()})
+        family = _family_of(content, families, held)
+        settings = family.fields.read(content)
+        tensors = {
+            name: tensor
+            for name, tensor in held.items()
+            if not family.is_ignored(name.removeprefix(family.prefix))
+        }
+        weights = family.prepare(settings, strip_prefix(tensors, family.prefix))
+        config = family.read_config(settings, weights)
+        task = _folder_task(folder, family.answers, settings, config)
+        pairs, title = family.pairs(config), family.title
+    ours = read_pairs(weights, pairs, config, title=title)
     model = with_weights(config, ours if task is None else from_numbers(ours, task.tasks[0]))
     tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
     generation, pad_id = Generation(), None

@@ -1,12 +1,11 @@
 """Models that no class of transformers represents: folders with a modelling file of their own."""
 
 import ast
-import copy
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -18,17 +17,33 @@ from torch import Tensor
 
 from sublayer.config import model as rows
 from sublayer.config import stacks as shapes
+from sublayer.config.load import MODEL_FORMAT
 from sublayer.config.model import FFNS, BiasedMap, parallel_entries, write_block
 from sublayer.config.recipe import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import check_paths
-from sublayer.interop.certificate import CertificateBatch, certify, quiet, save_exported
+from sublayer.interop.certificate import (
+    CertificateBatch,
+    certify,
+    computing_in,
+    quiet,
+    save_exported,
+)
 from sublayer.interop.decoders import Gpt2
 from sublayer.interop.encoders import Bert
-from sublayer.interop.family import Family, Fields, Oracle, as_labels, label_fields
+from sublayer.interop.family import (
+    NO_OTHER_HEAD,
+    Family,
+    Fields,
+    Oracle,
+    as_labels,
+    label_fields,
+)
+from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import ANY, Rule, Table, names, networks, refused_fields
 from sublayer.interop.seq2seq import T5, special_ids
-from sublayer.interop.weight_map import expand
+from sublayer.interop.weight_map import Pair, expand, shapes_of
+from sublayer.model.model_folder import VERSION, parse_config
 from sublayer.model.transformer import EncoderDecoder, Transformer
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel
@@ -75,6 +90,8 @@ _GUARDED = re.compile(
 """A statement of the template before its condition, with its body."""
 _FIELD = re.compile(r"^    (\w+): [^=\n]+ = (.+)$", re.MULTILINE)
 _LABELS = "ForSequenceClassification"
+_TYPE = "sublayer"
+"""The ``model_type``, and the field of ``config.json`` with the model's table."""
 _MOST_TOKENS, _LONGEST = 16, 70
 
 
@@ -171,10 +188,11 @@ class Code:
         self.blocks = [self.block(each) for each in self.stacks] if config.kind != "lstm" else []
         self.networks = {name: f"{name.capitalize()}FeedForward" for name in networks(config)}
         self.predicts = config.head != "none" and not config.label_outputs
-        self.ending, self.output, self.family = _KINDS[config.kind]
+        self.ending, self.output, family = _KINDS[config.kind]
         if not self.predicts:
             self.ending = _LABELS if config.label_outputs else "Model"
             self.output = f"SequenceClassifierOutput{'WithPast' * self.stacks[-1].is_causal}"
+        self.family = family("labels" if self.ending == _LABELS else "tokens")
         is_pair = config.kind == "encoder-decoder"
         self.endings = [self.ending] if is_pair else [*dict.fromkeys((self.ending, "Model"))]
 
@@ -203,22 +221,16 @@ class Code:
 
     def write(self, ids: Fields) -> str:
         """Return the modelling file; ``ids`` are those of special tokens."""
-        from jinja2 import Environment, StrictUndefined
-
-        environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        source = resources.files("sublayer.interop") / f"{FILE}.j2"
-        template = environment.from_string(_expanded(source.read_text(encoding="utf-8")))
         autos = " or ".join(_AUTO[each] for each in self.endings)
         given = {"rows": rows, "shapes": shapes, "activations": _ACTIVATIONS, "ids": ids}
-        text = template.render(vars(self) | given, autos=autos, version=version("sublayer"))
+        text = _template().render(vars(self) | given, autos=autos, version=version("sublayer"))
         text = re.sub(r"\n{2,}", "\n\n", text.strip()) + "\n"
         return re.sub(r"\n\n(?=class |def )", "\n\n\n", text)
 
-    def tensors(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return a model's weights by the names of the file's modules; other heads are left out."""
-        by_name = dict[str, Tensor]()
+    def pairs(self) -> Iterator[Pair]:
+        """Pair the tensors of the file's modules with the model's; other heads are left out."""
         left_out = ("sentence_head.", "span_head.", *["head."] * (not self.predicts))
-        for full_name, tensor in weights.items():
+        for full_name, shape in shapes_of(self.config).items():
             if full_name.startswith(left_out):
                 continue
             is_source, name = full_name.startswith("source."), full_name.removeprefix("source.")
@@ -231,40 +243,46 @@ class Code:
                 prefix = "" if name.startswith(("head.", "label_head.")) else prefix
                 if self.config.positions != "learned-per-layer":
                     name = name.replace("tables.0", "tables")
-                by_name[prefix + _renamed(name)] = tensor
+                theirs = [_renamed(name)]
             elif self.config.kind == "lstm":
-                by_name[f"{prefix}layers.{found[2]}.{found[3]}"] = tensor
+                theirs = [f"layers.{found[2]}.{found[3]}"]
             else:
                 part = self.blocks[0 if is_source else -1]["parts"][int(found[1])]
-                for rest, each in self.of_sublayer(part["entry"].name, found[3], tensor):
-                    by_name[f"{prefix}blocks.{found[2]}.{part['name']}{rest}"] = each
-        return {name: tensor.detach().clone() for name, tensor in by_name.items()}
+                start = f"blocks.{found[2]}.{part['name']}"
+                names = self.in_sublayer(part["entry"].name, found[3], len(shape))
+                theirs = [start + rest for rest in names]
+            yield Pair(tuple(prefix + each for each in theirs), full_name)
 
-    def of_sublayer(self, kind: str, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Yield a sub-layer's tensor by the names in the file, after that of the sub-layer."""
+    def in_sublayer(self, kind: str, name: str, n_axes: int) -> list[str]:
+        """Return the names in the file of a sub-layer's tensor, after that of the sub-layer."""
         map_, _, ending = name.rpartition(".")
         is_grouped = shapes.key_heads(self.config) < self.config.n_heads
         stacked: list[BiasedMap] = ["key", "value"] if is_grouped else ["query", "key", "value"]
         kept = [x for x in stacked if ending == "weight" or shapes.has_bias(self.config, x)]
-        is_gated = tensor.dim() == (3 if ending == "weight" else 2)
         maps = {
             "output": ["down" if kind == "ffn" else "o"],
-            "input": ["gate", "up"] if is_gated else ["up"],
+            "input": ["gate", "up"] if n_axes == (3 if ending == "weight" else 2) else ["up"],
             "projection": [x[0] for x in kept],
             "queries": ["q"],
             "gate": ["gate"],
         }
         if map_ not in maps:
-            yield _renamed(name), tensor
-            return
-        is_stack = map_ == "projection" or len(maps[map_]) > 1
-        for letter, each in zip(maps[map_], tensor if is_stack else [tensor], strict=True):
-            yield f".{letter}_proj.{ending}", each
+            return [_renamed(name)]
+        return [f".{letter}_proj.{ending}" for letter in maps[map_]]
 
 
 def _renamed(name: str) -> str:
     start = next(start for start in _RENAMED if name.startswith(start))
     return _RENAMED[start] + name.removeprefix(start)
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    source = resources.files("sublayer.interop") / f"{FILE}.j2"
+    return environment.from_string(_expanded(source.read_text(encoding="utf-8")))
 
 
 def _expanded(text: str) -> str:
@@ -288,6 +306,23 @@ def required_fields(config: ResolvedModel) -> Fields:
     return required
 
 
+def read_code(folder: Path, fields: Mapping[str, Any]) -> Code | None:
+    """Read the table of a model in the ``config.json`` of an export; None in another folder.
+
+    The model has the heads that were written; the modelling file is neither read nor run. Raises
+    CheckpointError where the table is damaged, or that of a model that code cannot represent.
+    """
+    table, path = fields.get(_TYPE), folder / CONFIG
+    if fields.get("model_type") != _TYPE or not isinstance(table, dict):
+        return None
+    config = parse_config(table, path)
+    if refused := refused_fields(config, TABLE):
+        raise CheckpointError(f"{path}: code cannot represent {', '.join(refused)}")
+    heads: Fields = {"span_head": "none", "sentence_classes": 0}
+    heads |= NO_OTHER_HEAD if config.label_outputs or config.head == "none" else {}
+    return Code(config.model_copy(update={**required_fields(config), **heads}))
+
+
 def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, Any]:
     """Write a model as a new folder with a modelling file of its own; return its certificate.
 
@@ -304,11 +339,10 @@ def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, 
     expanded = expand(model.state_dict(), model.config, required_fields(model.config))
     full, weights = as_labels(*expanded, task)
     code = Code(full)
-    family = code.family("labels" if code.ending == _LABELS else "tokens")
     if full.kind == "encoder-decoder":
         ids: Fields = special_ids(full, tokenizer, {"eos_token_id": 1, "pad_token_id": 0})
     else:
-        ids = family.written(full, tokenizer)
+        ids = code.family.written(full, tokenizer)
         if spec is not None and spec.pad_id is not None:
             ids["pad_token_id"] = spec.pad_id
     text = code.write(ids)
@@ -318,7 +352,8 @@ def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, 
     described = {
         "architectures": [f"Sublayer{code.ending}"],
         "auto_map": {auto: f"{FILE.removesuffix('.py')}.{name}" for auto, name in classes.items()},
-        "model_type": "sublayer",
+        "model_type": _TYPE,
+        _TYPE: {"format": MODEL_FORMAT, "version": VERSION, "model": full.model_dump(mode="json")},
         **{name: ast.literal_eval(value) for name, value in fields},
         **(label_fields(full, task) if code.ending == _LABELS else {}),
         "dtype": str(model.embedding.weight.dtype).removeprefix("torch."),
@@ -328,9 +363,11 @@ def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, 
     left_out = [row.title for head, row in heads.items() if head not in (kept, "pooler")]
     if full.softmax == "all":
         left_out.append("positions as output classes: probabilities are over tokens alone")
-    files = {FILE: text.encode(), **family.folder_files(text_model, described, full)}
+    files = {FILE: text.encode(), **code.family.folder_files(text_model, described, full)}
     notes = {"left_out": ", ".join(left_out), "code": reason}
-    tensors, compare = code.tensors(weights), partial(_certify, model, code, ids, task)
+    tensors, compare = dict[str, Tensor](), partial(_certify, model, code, ids, task)
+    for pair in code.pairs():
+        tensors |= pair.write(weights[pair.ours])
     return save_exported(text_model, out, described, tensors, files, notes, compare)
 
 
@@ -361,7 +398,7 @@ def _certify(
     return certificate
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _compare_greedy(model: Transformer, theirs: Any, ids: Fields) -> dict[str, Any]:
     """Check that greedy tokens behind random ones, with caches, are the model's, in float64."""
     batch = CertificateBatch.draw(model.config)
@@ -369,18 +406,18 @@ def _compare_greedy(model: Transformer, theirs: Any, ids: Fields) -> dict[str, A
     n = min(_MOST_TOKENS, length // 2)
     if not n:
         return {}
-    ours, theirs = copy.deepcopy(model).double().eval(), theirs.double()
     theirs.config.eos_token_id = None
     if theirs.can_generate():
         start = {"decoder_start_token_id": ids.get("decoder_start_token_id")}
         theirs.generation_config = type(theirs.generation_config)(**start)  # no other settings
-    if isinstance(ours, EncoderDecoder):
-        mask = batch.mask.long()
-        found = theirs.generate(batch.tokens, attention_mask=mask, max_new_tokens=n)
-        logits = ours(batch.tokens, batch.mask, target=found).logits
-    else:
-        found = theirs.generate(batch.tokens[:, : length - n], max_new_tokens=n)
-        logits = ours(found).logits
+    with computing_in(model, torch.float64), computing_in(theirs, torch.float64):
+        if isinstance(model, EncoderDecoder):
+            given = {"attention_mask": batch.mask.long(), "max_new_tokens": n}
+            found = theirs.generate(batch.tokens, **given)
+            logits = model(batch.tokens, batch.mask, target=found).logits
+        else:
+            found = theirs.generate(batch.tokens[:, : length - n], max_new_tokens=n)
+            logits = model(found).logits
     likeliest = logits[:, -n - 1 : -1, : model.config.vocab_size].argmax(-1)
     if not torch.equal(found[:, -n:], likeliest):
         raise CheckpointError(

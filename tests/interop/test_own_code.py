@@ -17,18 +17,25 @@ from packaging.requirements import Requirement
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import ConfigError
 from sublayer.evaluation.probes import Requests
 from sublayer.interop import own_code
+from sublayer.interop.certificate import CertificateBatch
+from sublayer.interop.family import task_of
 from sublayer.interop.foreign_config import refused_fields
-from sublayer.interop.huggingface import export_transformers, import_huggingface
+from sublayer.interop.huggingface import (
+    export_transformers,
+    import_huggingface,
+    read_huggingface,
+)
 from sublayer.interop.own_code import check_code, export_own_code
+from sublayer.loading import load
 from sublayer.model.transformer import compose
 from sublayer.tasks.task import Task
 from sublayer.text_model import Generation, TextModel
 from tests.breadth import rows
 from tests.encoders import drawn
-from tests.interop.folders import close, read_json
+from tests.interop.folders import change_json, check_refused, close, read_json
 from tests.model.test_covering import CONTEXT, ROWS, VOCAB_SIZE
 
 SIZES = {"n_layers": 4, "d_model": 8, "n_heads": 2, "d_ff": 6}
@@ -234,6 +241,22 @@ def test_a_tokenizer_and_settings_of_generation_go_with_the_code(tmp_path):
     settings = auto.from_pretrained(tmp_path / "out", trust_remote_code=True).generation_config
     assert (settings.eos_token_id, settings.max_length) == ([5, 6], CONTEXT)
     assert (settings.repetition_penalty, settings.do_sample) == (9.0, True)
+    again = read_huggingface(tmp_path / "out")
+    assert again.generation == kept and again.tokenizer.encode("hé".encode()).tolist() == [
+        *b"h\xc3\xa9"
+    ]
+
+
+@pytest.mark.parametrize("kind, labels", [("classes", ("no", "yes")), ("number", ())])
+def test_a_task_and_its_scale_are_read_back(tmp_path, kind, labels):
+    model = model_of({**ENCODER, "head": "none", "pooler": "tanh", "label_outputs": 1})
+    spec = task_of(kind, labels, model.config, numbers=(0.0, 5.0))
+    export_own_code(TextModel(model, None, spec), tmp_path / "out", "for a test")
+    import_huggingface(tmp_path / "out", tmp_path / "in")
+    again, batch = load(tmp_path / "in"), CertificateBatch.draw(model.config)
+    assert again.task == spec
+    found = batch.ours(again.model, spec.tasks[0])["label_logits"]
+    close(found, batch.ours(model, spec.tasks[0])["label_logits"])
 
 
 def test_models_that_code_cannot_represent_are_refused_by_field(tmp_path):
@@ -253,11 +276,47 @@ def test_models_that_code_cannot_represent_are_refused_by_field(tmp_path):
         check_code(model_of({**MACARON, "label_outputs": 1}).config, choice)
 
 
-def test_code_in_a_folder_of_others_is_never_run(tmp_path):
-    written(tmp_path / "out", MACARON)
+def answers(model):
+    """Return the outputs of a model that its class of transformers has, too."""
+    outputs = CertificateBatch.draw(model.config).ours(model)
+    return {name: each for name, each in outputs.items() if name != "sentence_logits"}
+
+
+@pytest.mark.parametrize("row", [*CASES.values(), *rows(COVERED, 3)])
+@torch.inference_mode()
+def test_an_export_is_read_back_to_the_bit_and_its_file_is_not_run(tmp_path, row):
+    model = model_of(row, torch.float32)
+    export_own_code(TextModel(model), tmp_path / "out", "for a test")
     (tmp_path / "out" / own_code.FILE).write_text("raise SystemExit('it was run')")
-    with pytest.raises(CheckpointError, match="auto_map.*never run"):
-        import_huggingface(tmp_path / "out", tmp_path / "in")
+    certificate = import_huggingface(tmp_path / "out", tmp_path / "in")
+    assert not certificate["checked"] and "never run" in certificate["reason"]
+    again = load(tmp_path / "in").model
+    expected, found = answers(model), answers(again)
+    assert expected.keys() == found.keys()
+    for name, each in expected.items():
+        assert torch.equal(found[name], each), name
+
+
+def test_what_transformers_saves_again_is_read_and_other_tables_are_refused(tmp_path):
+    model, theirs = written(tmp_path / "out", TRANSLATOR, torch.float32)
+    theirs.save_pretrained(tmp_path / "again")
+    found = read_huggingface(tmp_path / "again").model
+    close(found.state_dict(), model.state_dict(), atol=0)
+    described = read_json(tmp_path / "again" / "config.json")
+    table, file = described["sublayer"], tmp_path / "again" / "config.json"
+    for changes, message in {
+        ("n_layers", 5): "the weights lack encoder.blocks.4",
+        ("n_layers", 3): "the weights hold .*, unknown to the model's table",
+        ("d_ff", 7): r"shape \[6, 8\], but config.json gives \[7, 8\]",
+        ("value_residual", "fixed"): "code cannot represent model.value_residual = fixed",
+        ("d_ff", "six"): "config.json: model.d_ff: ",
+    }.items():
+        changed = {**table, "model": {**table["model"], **dict([changes])}}
+        change_json(file, sublayer=changed)
+        check_refused(tmp_path / "again", message)
+    for changes in ({"sublayer": None}, {"sublayer": table, "model_type": "own"}):
+        change_json(file, **changes)
+        check_refused(tmp_path / "again", "auto_map.*never run")
 
 
 CLEAN = """
