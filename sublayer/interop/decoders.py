@@ -177,7 +177,7 @@ _ID = optional(token_id)
 # In older files -1 is no padding.
 _PADDING = Field(None, lambda value: None if value == -1 else _ID(value))
 _SHARED = {
-    **NEVER, **_OTHERS, "is_encoder_decoder": harmless(False),
+    **NEVER, **_OTHERS, "is_causal": harmless(True), "is_encoder_decoder": harmless(False),
     **linked("initializer_range:init_std=0.02 tie_word_embeddings:tie_embeddings=False"),
 }  # fmt: skip
 _COMMON = {

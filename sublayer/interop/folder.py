@@ -19,6 +19,7 @@ from sublayer.system.machine import check_memory
 from sublayer.values import show
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"
 _BY_TRANSFORMERS = (
     "AutoModel.from_pretrained(FOLDER{}).save_pretrained(NEW), with the model's own class in place "
     f"of AutoModel, writes {WEIGHTS}"
@@ -81,20 +82,24 @@ def read_json(path: Path) -> dict[str, Any]:
         return read_json_object(path, CheckpointError)
     # A folder of a known format is described.
     folder, foreign = path.parent, ""
-    adapter = folder / "adapter_config.json"
+    adapter = folder / ADAPTER
     if adapter.is_file():
-        base = show(read_json(adapter).get("base_model_name_or_path"))
-        foreign = (
-            f", but an {adapter.name}: it is an adapter (LoRA) of {base}, not a model. Merge it "
-            f"first with peft: AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
-            ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
-        )
+        foreign = f", but an {ADAPTER}: {_describe_adapter(adapter)}; then import NEW"
     elif found := _found(folder, _FOREIGN_FOLDERS):
         place, what = found
         foreign = f", but {place.name}: it is {what}"
         if not what:
             foreign = f"; {place.parent} has one: name that folder"
     raise CheckpointError(f"{folder} is not a HuggingFace folder: it has no {path.name}{foreign}")
+
+
+def _describe_adapter(path: Path) -> str:
+    base = show(read_json(path).get("base_model_name_or_path"))
+    return (
+        f"it is an adapter (LoRA) of {base}, not a model. Merge it first with peft: "
+        f"AutoPeftModelForCausalLM.from_pretrained({str(path.parent)!r}).merge_and_unload()"
+        ".save_pretrained(NEW), or another task's class"
+    )
 
 
 def _found(folder: Path, foreign: Mapping[str, str]) -> tuple[Path, str] | None:
@@ -121,8 +126,13 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
 
     Dtypes are kept. Raises CheckpointError where a file is missing or damaged, or, with the remedy,
-    where all weights are in another format; ConfigError where they exceed the memory.
+    where all weights are in another format or have an adapter beside them; ConfigError where they
+    exceed the memory.
     """
+    adapter = folder / ADAPTER
+    if adapter.is_file() and any(folder.glob("adapter_model.*")):
+        remedy = f"{_describe_adapter(adapter)}; if it is merged already, remove its files"
+        raise CheckpointError(f"{adapter}: {remedy}")
     if (folder / WEIGHTS).is_file():
         _check_sizes([folder / WEIGHTS])
         return _load(folder / WEIGHTS)

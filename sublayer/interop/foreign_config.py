@@ -529,6 +529,7 @@ NEVER = {
     "pruned_heads": harmless({}, None),
     **switched_off(("auto_map",), "code of the folder's own, which is never run"),
     **switched_off(("quantization_config",), QUANTISED),
+    **switched_off(("transformers_weights",), "another file of weights: call it model.safetensors"),
 }
 """Fields that every class accepts, or once did, and that would change the model."""
 ACTIVATIONS: dict[str, tuple[str, str]] = {

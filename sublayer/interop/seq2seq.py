@@ -79,6 +79,7 @@ def _fields(
         "pad_token_id": Field(pad_id, token_id),
         "eos_token_id": training_only(end_id, token_id),
         "decoder_start_token_id": training_only(start_id, token_id),
+        "is_causal": harmless(True),
         "is_encoder_decoder": harmless(True),
     }
     aliases = {"hidden_size": "d_model", "num_hidden_layers": "encoder_layers"}
@@ -415,6 +416,7 @@ class T5(Translator):
             "decoder_start_token_id": training_only(None, optional(token_id)),
             # From former versions' files: the length that a model was trained at.
             "n_positions": training_only(512, rule_of("max_len"), Link("max_len")),
+            "is_causal": harmless(True),
             "is_encoder_decoder": harmless(True),
         },
         dict(

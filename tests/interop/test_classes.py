@@ -152,7 +152,9 @@ VALUES = [
     ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "yarn"}}),
     ("modernbert", "rope_parameters", [1]), ("modernbert", "rope_scaling", {"factor": 2.0}),
     ("modernbert for labels", "classifier_pooling", "mean"),
-    ("bart", "decoder_start_token_id", 3),
+    ("bart", "decoder_start_token_id", 3), ("gpt2", "is_causal", False),
+    ("llama", "is_causal", False), ("m2m_100", "is_causal", False), ("t5", "is_causal", False),
+    ("bert", "transformers_weights", "other.safetensors"),
 ]  # fmt: skip
 
 

@@ -112,6 +112,11 @@ def adapter(folder):
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "a/b"}')
 
 
+def beside(folder):
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "a/b"}')
+    (folder / "adapter_model.safetensors").touch()
+
+
 def nested(folder):
     (folder / "checkpoint-9").mkdir()
     (folder / "config.json").rename(folder / "checkpoint-9" / "config.json")
@@ -135,6 +140,7 @@ def nested(folder):
     (lambda folder: (folder / WEIGHTS).write_text(POINTER), "git lfs pull"),
     (lambda folder: trained("bpe").save(f"{folder}/tokenizer.json"), "290 ids, .*vocab_size is 23"),
     (adapter, "it is an adapter.*of 'a/b'.*merge_and_unload"), (nested, "t-9 has one: name"),
+    (beside, "adapter_config.json: it is an adapter.*if it is merged already, remove its files"),
     (lambda folder: (folder / "config.json").rename(folder / "albert_config.json"),
      "ALBERT's release: a TensorFlow checkpoint, which cannot be read: name a folder"),
     (lambda folder: (folder / WEIGHTS).rename(folder / "model.ckpt-best.index"), "a TensorFlow"),
