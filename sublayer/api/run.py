@@ -615,14 +615,16 @@ def export(
                 license_name=license,
                 is_average=average is not None,
             )
-            target = str(folder) if hub is None else str(upload_model(folder, hub))
+            target, deleted = (folder, []) if hub is None else upload_model(folder, hub)
     found = {
-        "model": target,
+        "model": str(target),
         "class": exported.class_name,
         "has_tokenizer": exported.has_tokenizer,
         "certificate": exported.certificate,
     }
     lines = [*_described(found, "exported"), *exported.lines]
+    if deleted:
+        lines.append(f"deleted, of an earlier export: {', '.join(deleted)}")
     following = exported.following
     if hub is not None:
         following = following.replace(repr(str(folder)), repr(hub.name))

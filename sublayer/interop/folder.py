@@ -72,6 +72,7 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "*.jinja")
 """Files that an import reads: configs, weights, tokenizers and chat templates, and no pickles."""
 _OTHER_WEIGHTS = ("*/*.safetensors", "consolidated*.safetensors")
 """Weights beside those of an import: of other programs, and of parts of a pipeline."""
+_MESSAGE = "Export of sublayer"
 _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 
 
@@ -235,13 +236,15 @@ def fetch_model(model: HubModel) -> Path:
         ) from error
 
 
-def upload_model(folder: Path, model: HubModel) -> HubModel:
-    """Upload a folder to the hub as one commit, and return the model of it.
+def upload_model(folder: Path, model: HubModel) -> tuple[HubModel, list[str]]:
+    """Upload a folder to the hub as one commit; return the model of it, and the deleted files.
 
     A model that the hub lacks is created, as visible as its owner's models are by default, and so
-    is a branch; other files stay. Raises ConfigError where the hub refuses it or cannot be reached.
+    is a branch. Deleted are files that the folder lacks and that an earlier upload was the last to
+    write, by the commit's message; other files stay. Raises ConfigError where the hub refuses it or
+    cannot be reached.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
 
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     added = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files]
@@ -250,15 +253,21 @@ def upload_model(folder: Path, model: HubModel) -> HubModel:
         api.create_repo(model.name, exist_ok=True)
         if model.revision and not model.revision.startswith("refs/"):
             api.create_branch(model.name, branch=model.revision, exist_ok=True)
+        there = api.list_repo_tree(model.name, recursive=True, expand=True, revision=model.revision)
+        commits = {each.path: each.last_commit for each in there if isinstance(each, RepoFile)}
+        written = {name for name, last in commits.items() if last and last.title == _MESSAGE}
+        deleted = sorted(written - {each.path_in_repo for each in added})
+        changes: list[CommitOperationAdd | CommitOperationDelete] = [*added]
+        changes += [CommitOperationDelete(name) for name in deleted]
         commit = api.create_commit(
-            model.name, added, commit_message="Export of sublayer", revision=model.revision
+            model.name, changes, commit_message=_MESSAGE, revision=model.revision
         )
     except Exception as error:  # of several libraries: HTTP, TLS, the hub's
         raise ConfigError(
             f"{model} cannot be written ({_reason(error)}): log in by `hf auth login` with a token "
             "that may write, or export to a folder and upload it by `hf upload`"
         ) from error
-    return HubModel(model.name, commit.oid)
+    return HubModel(model.name, commit.oid), deleted
 
 
 def _reason(error: Exception) -> str:

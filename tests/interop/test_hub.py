@@ -21,7 +21,7 @@ from sublayer.model.transformer import build
 from tests.interop.folders import change_json
 from tests.interop.tiny import config_of, tiny
 
-NAME = "team/tiny"
+NAME, EXPORT = "team/tiny", "Export of sublayer"
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -45,6 +45,10 @@ class Hub(BaseHTTPRequestHandler):
         if "/tree/" in self.path:
             files = self.server.commits[commit].items()
             rows = [{"type": "file", "path": name, "size": len(data)} for name, data in files]
+            rows += [{"type": "directory", "path": "more", "size": 0}]
+            for row in rows if "expand=true" in self.path.lower() else ():
+                title = self.server.titles.get((commit, row["path"]), EXPORT)
+                row["lastCommit"] = {"id": commit, "title": title, "date": "2026-01-01T00:00:00Z"}
             return self.answer([{**row, "oid": row["path"]} for row in rows])
         if "/resolve/" in self.path:
             commit, file = self.path.split("/resolve/")[1].split("/", 1)
@@ -77,9 +81,13 @@ class Hub(BaseHTTPRequestHandler):
         if "/commit/" in self.path and branch not in self.server.branches:
             return self.answer({"error": "none"}, 404, {"X-Error-Code": "RevisionNotFound"})
         if "/commit/" in self.path:
-            values = [json.loads(line)["value"] for line in body.splitlines()][1:]
-            files = {each["path"]: base64.b64decode(each["content"]) for each in values}
-            commit = self.server.add(files, branch)
+            head, *lines = map(json.loads, body.splitlines())
+            of_kind = {
+                "file": lambda x: base64.b64decode(x["content"]),
+                "deletedFile": lambda _: None,
+            }
+            files = {x["value"]["path"]: of_kind[x["key"]](x["value"]) for x in lines}
+            commit = self.server.add(files, branch, head["value"]["summary"])
             url = f"{constants.ENDPOINT}/{NAME}/commit/{commit}"
             return self.answer({"commitUrl": url, "commitOid": commit})
         return self.answer({})
@@ -102,10 +110,16 @@ def hub(tmp_path, monkeypatch):
     """Serve a hub without models, which huggingface_hub takes for its own."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.commits, server.branches, server.fetched, server.created = {}, {}, [], []
+    server.titles = {}
 
-    def add(files, branch="main"):
-        commit = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
-        server.commits[commit] = {**server.commits.get(server.branches.get(branch), {}), **files}
+    def add(files, branch="main", title="of another"):
+        """Commit files, of which None deletes one; keep the title of each file's last commit."""
+        before = server.branches.get(branch)
+        commit = hashlib.sha1(repr((before, sorted(files.items()))).encode()).hexdigest()
+        kept = {**server.commits.get(before, {}), **files}
+        server.commits[commit] = {name: data for name, data in kept.items() if data is not None}
+        for name in server.commits[commit]:
+            server.titles[commit, name] = title if name in files else server.titles[before, name]
         server.branches[branch] = commit
         return commit
 
@@ -156,6 +170,26 @@ def test_an_export_to_the_hub_is_a_commit_that_loads_pinned_and_offline(hub, mon
     with pytest.raises(ConfigError, match="cannot be written .*export to a folder"):
         export("run", to=f"hub:{NAME}")
     assert hub.fetched == [] and "reads-and-writes" not in "".join(capsys.readouterr())
+
+
+def test_files_of_an_earlier_export_are_deleted_and_those_of_others_stay(hub):
+    recipe = {"positions": "learned-per-layer", "max_len": 16}
+    model = build(config_of("gpt2").model_copy(update=recipe), seed=0).eval()
+    save_model(Path("own"), model, {})
+    save_model(Path("run"), build(config_of("gpt2"), seed=0).eval(), {})
+    found = export("own", to=f"hub:{NAME}")
+    assert "deleted" not in str(found)
+    again = load(f"hub:{NAME}")
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
+    mine = {"README.md": b"mine", "generation_config.json": b"{}", "modeling_other.py": b""}
+    hub.add({**mine, "tokenizer.json": b"old", "more/shard": b""}, title=EXPORT)
+    hub.add({"tokenizer.json": b"mine", "modeling_other.py": b"mine"})
+    found = export("run", to=f"hub:{NAME}")
+    assert "deleted, of an earlier export: modeling_sublayer.py, more/shard" in str(found)
+    files = hub.commits[hub.branches["main"]]
+    assert files["tokenizer.json"] == files["modeling_other.py"] == b"mine"
+    assert not {"modeling_sublayer.py", "more/shard"} & files.keys() and ".gitattributes" in files
+    assert "deleted" not in str(export("run", to=f"hub:{NAME}@trial"))
 
 
 def test_an_import_keeps_the_commit_and_fetches_no_code(hub):
