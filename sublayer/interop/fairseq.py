@@ -29,6 +29,7 @@ from sublayer.interop.certificate import certify, save_imported
 from sublayer.interop.family import default_words, task_of
 from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import (
+    ACTIVATIONS,
     ClassConfig,
     ClassFields,
     Content,
@@ -36,7 +37,6 @@ from sublayer.interop.foreign_config import (
     flag,
     harmless,
     linked,
-    names,
     network,
     optional,
     pairs_of,
@@ -48,7 +48,7 @@ from sublayer.interop.foreign_config import (
     whole,
 )
 from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT, IfGiven
-from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE, check_tokenizer
+from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE
 from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
 from sublayer.numbers import count
@@ -146,9 +146,8 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
 def _load(path: Path) -> Any:
     safe: list[Any] = [(_Meter, f"fairseq.meters.{name}") for name in _METERS]
     try:
-        with safe_globals([argparse.Namespace, *safe]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _check_sums(path)
+        _check_sums(path)
+        with safe_globals([argparse.Namespace, *safe]), warnings.catch_warnings(action="ignore"):
             return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         if named := re.search(r"GLOBAL (\S+)", str(error)):
@@ -169,17 +168,17 @@ def _load(path: Path) -> Any:
 
 def _check_sums(path: Path) -> None:
     # torch.save writes a zip archive since 1.6; torch.load does not verify its checksums.
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                # torch never compresses; a small compressed file could expand to a huge one.
-                is_stored = member.compress_type == zipfile.ZIP_STORED
-                if not is_stored or member.file_size != member.compress_size:
-                    raise zipfile.BadZipFile(
-                        f"{member.filename!r} is compressed, but torch.save never compresses"
-                    )
-            if (name := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(f"the checksum of {name!r} does not match its bytes")
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            # torch never compresses; a small compressed file could expand to a huge one.
+            is_stored = member.compress_type == zipfile.ZIP_STORED
+            if not is_stored or member.file_size != member.compress_size:
+                problem = "is compressed, but torch.save never compresses"
+                raise zipfile.BadZipFile(f"{member.filename!r} {problem}")
+        if (name := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"the checksum of {name!r} does not match its bytes")
 
 
 def _is_setting(value: Any) -> bool:
@@ -203,13 +202,10 @@ _PAD_ID = 1
 
 Its entries are <s> (once <Lua heritage>), <pad>, </s>, <unk>, then the words of a text.
 """
-_ACTIVATIONS = {
-    "relu": ("relu", "tanh"),
-    "gelu": ("gelu", "exact"),
-    "gelu_accurate": ("gelu", "tanh"),
-    "gelu_fast": ("gelu", "tanh"),
-    "swish": ("swish", "tanh"),
-}
+_ACTIVATIONS = {name: ACTIVATIONS[name] for name in ("relu", "gelu", "swish")}
+_ACTIVATIONS |= dict.fromkeys(("gelu_accurate", "gelu_fast"), ACTIVATIONS["gelu_new"])
+_WIDTH = Field(None, optional(rule_of("d_model")), IfGiven("d_model"))
+_LENGTH = Field(None, optional(rule_of("max_len")))
 _BOTH = {
     **linked("encoder_embed_dim:d_model encoder_layers:n_layers encoder_attention_heads:n_heads"),
     **linked("encoder_ffn_embed_dim:d_ff dropout=0.1 attention_dropout:dropout_attention=0.0"),
@@ -220,6 +216,13 @@ _BOTH = {
     "share_all_embeddings": Field(False, flag),
     **switched_off(("encoder_learned_pos", "no_token_positional_embeddings")),
 }
+_WITHOUT_EQUIVALENT = """
+    decoder_learned_pos layernorm_embedding no_normalize_affine no_decoder_final_norm adaptive_input
+    adaptive_softmax_cutoff no_cross_attention cross_self_attention encoder_layers_to_keep
+    decoder_layers_to_keep encoder_layerdrop decoder_layerdrop quant_noise_pq quant_noise_scalar
+    base_layers char_inputs scale_attn scale_fc scale_heads scale_resids use_factorized_embedding
+    encoder_recurrent_stacking decoder_recurrent_stacking
+"""
 _TRANSLATOR = ClassFields(
     title="fairseq's Transformer",
     fields={
@@ -230,28 +233,11 @@ _TRANSLATOR = ClassFields(
         "activation_fn": network("relu", _ACTIVATIONS),
         # Macaron Net's code has no other activation.
         "act_fn": harmless(None, "relu"),
-        **dict.fromkeys(
-            ("decoder_input_dim", "decoder_output_dim"),
-            Field(None, optional(rule_of("d_model")), IfGiven("d_model")),
-        ),
+        **dict.fromkeys(("decoder_input_dim", "decoder_output_dim"), _WIDTH),
         "no_scale_embedding": switch(False, "embedding_scale", "none", "sqrt"),
         "share_decoder_input_output_embed": Field(False, flag),
-        **dict.fromkeys(
-            ("max_source_positions", "max_target_positions"),
-            Field(None, optional(rule_of("max_len"))),
-        ),
-        **switched_off(
-            names(
-                """
-                decoder_learned_pos layernorm_embedding no_normalize_affine no_decoder_final_norm
-                adaptive_input adaptive_softmax_cutoff no_cross_attention cross_self_attention
-                encoder_layers_to_keep decoder_layers_to_keep encoder_layerdrop decoder_layerdrop
-                quant_noise_pq quant_noise_scalar base_layers char_inputs scale_attn scale_fc
-                scale_heads scale_resids use_factorized_embedding encoder_recurrent_stacking
-                decoder_recurrent_stacking
-                """
-            )
-        ),
+        **dict.fromkeys(("max_source_positions", "max_target_positions"), _LENGTH),
+        **switched_off(_WITHOUT_EQUIVALENT.split()),
     },
 )
 # Macaron Net's BERT. Source: Lu et al. 2019 (1906.02762), as released (zhuohan123/macaron-net,
@@ -265,9 +251,10 @@ _BERT = ClassFields(
         "no_normalize_affine": switch(False, "norm_affine", on=False, off=True),
         # Read only for a model with a label head.
         **dict.fromkeys(("n_classes", "criterion"), Field(None, lambda value: value)),
-        "max_positions": Field(None, optional(rule_of("max_len"))),
+        "max_positions": _LENGTH,
     },
 )
+_TIES = ("share_all_embeddings", "share_decoder_input_output_embed")
 _LONGEST, _LONGEST_BERT = 1024, 384
 """The longest input, in tokens, where the settings give none."""
 _SIDES = ("encoder", "decoder")
@@ -353,11 +340,23 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
     content, tensors, n_optimizer = read_checkpoint(file)
     # Macaron Net's BERT is an encoder with segments, and no decoder.
     encodes = _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
-    fields = _BERT if encodes else _TRANSLATOR
     weights, no_weights = _upgraded(tensors)
     n_rows = len(weights[_TABLE])
+    fields, output = (_BERT, _BERT_OUTPUT) if encodes else (_TRANSLATOR, _OUTPUT)
     settings = fields.read(content)
-    copies, of_kind = (_bert_fields if encodes else _translator_fields)(settings, weights)
+    if not encodes and _TARGET_TABLE not in weights:
+        raise CheckpointError(
+            f"the weights lack {_TARGET_TABLE}: only fairseq's translators and Macaron Net's BERT "
+            "can be imported"
+        )
+    is_tied = any(settings.fields.get(name) for name in _TIES)
+    copies = [name for name in (_TARGET_TABLE, *(output,) * is_tied) if name in weights]
+    for name in copies:
+        if not torch.equal(weights.pop(name), weights[_TABLE]):
+            raise CheckpointError(
+                f"{name} differs from {_TABLE}, but must equal it: source and target share one "
+                f"embedding matrix, or {settings.file} ties them"
+            )
     kind = MosesTokenizer if encodes else WordBpeTokenizer
     n_special = len(kind.specials)
     folder = file.parent
@@ -376,8 +375,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
         if len(codes) > 1:
             both = f"{codes[0].name} and {codes[1].name}"
             raise CheckpointError(f"{folder} has {both}: keep only the codes of the model")
-        read = read_codes(codes[0], dictionary, kind=kind)
-        tokenizer = check_tokenizer(read, folder, n_rows)
+        tokenizer = read_codes(codes[0], dictionary, kind=kind)
         if not encodes:
             sides = [content.fields.get(f"{side}_lang") for side in ("source", "target")]
             rules = [LanguageRules(str(side or UNKNOWN_LANGUAGE)) for side in sides]
@@ -399,10 +397,11 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
             "first_position": _PAD_ID + 1,
             "dropout_ffn": values["activation_dropout"] or values["relu_dropout"] or 0.0,
             "vocab_size": n_rows,
-            **of_kind,
+            "tie_embeddings": is_tied or (encodes and output not in weights),
+            **(_bert_fields if encodes else _translator_fields)(settings, weights),
         }
     )
-    pairs = _pairs(config, _BERT_OUTPUT if encodes else _OUTPUT)
+    pairs = _pairs(config, output)
     model = assemble(weights, pairs, config, title=fields.title, file=settings.file)
     task = None
     if n_outputs := config.label_outputs:
@@ -466,43 +465,31 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
     return weights, no_weights
 
 
-def _translator_fields(
-    settings: ClassConfig, weights: dict[str, Tensor]
-) -> tuple[list[str], dict[str, Any]]:
+def _translator_fields(settings: ClassConfig, weights: dict[str, Tensor]) -> dict[str, Any]:
     """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
 
-    Copies of the encoder's embedding matrix are removed; their names are returned first. Source and
-    target share one maximum length, the shorter.
+    Source and target share one maximum length, the shorter.
     """
-    if _TARGET_TABLE not in weights:
-        raise CheckpointError(
-            f"the weights lack {_TARGET_TABLE}: only fairseq's translators and Macaron Net's BERT "
-            "can be imported"
-        )
-    copies = _drop_copies(settings, weights, _TARGET_TABLE, *(_OUTPUT,) * _is_tied(settings))
     fields = settings.fields
     if fields["macaron"] and fields["activation_fn"] != "relu":
         stated = f"activation_fn = {show(fields['activation_fn'])}"
         raise settings.error(f"{stated}: Macaron Net's translation models use relu")
     longest = [fields[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
-    return copies, {
+    return {
         "kind": "encoder-decoder",
         "block": "macaron" if fields["macaron"] else "transformer",
         "decoder_start": "end",
-        "tie_embeddings": _is_tied(settings),
         "init": "xavier",
         "max_len": min(longest),
     }
 
 
-def _bert_fields(
-    settings: ClassConfig, weights: dict[str, Tensor]
-) -> tuple[list[str], dict[str, Any]]:
+def _bert_fields(settings: ClassConfig, weights: dict[str, Tensor]) -> dict[str, Any]:
     """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
 
-    Upgraded weights are converted to our conventions in place; the names of omitted copies are
-    returned first. The first segment's vector, the code's padding row, is omitted where it is zero.
-    The output for pairs is negated: their logit is that the text follows, ours that it does not.
+    Upgraded weights are converted to our conventions in place. The first segment's vector, the
+    code's padding row, is omitted where it is zero. The output for pairs is negated: their logit is
+    that the text follows, ours that it does not.
 
     The code applies the configured activation only to the second network of a Macaron block: the
     first has ReLU. Norms may lack parameters, except the masked-token head's.
@@ -513,20 +500,17 @@ def _bert_fields(
     # The code numbers them in reverse: 1 is the first text.
     weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
     # A pre-trained model predicts masked tokens; a fine-tuned one has only a label head.
-    copies: list[str] = []
     if any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights):
         for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
             if name in weights:
                 weights[name] = -weights[name]
-        copies = _drop_copies(settings, weights, *(_BERT_OUTPUT,) * _is_tied(settings))
         head = {"head": "transform", "sentence_classes": 1}
-        head["tie_embeddings"] = _BERT_OUTPUT not in weights
     else:
         n_classes = settings.read("n_classes", optional(whole(MOST_LABELS)))
         head = {"head": "none", "label_outputs": n_classes or 1}
     fields, ffn = settings.fields, f"ffn:{settings.ours['ffn']}"
     block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if fields["macaron"] else ["attention", ffn]
-    return copies, {
+    return {
         "kind": "encoder",
         "block": block,
         "embedding_scale": "sqrt",
@@ -536,23 +520,6 @@ def _bert_fields(
         "zero_padding": True,
         "max_len": fields["max_positions"] or _LONGEST_BERT,
     }
-
-
-def _is_tied(settings: ClassConfig) -> bool:
-    ties = ("share_all_embeddings", "share_decoder_input_output_embed")
-    return any(settings.fields.get(name) for name in ties)
-
-
-def _drop_copies(settings: ClassConfig, weights: dict[str, Tensor], *names: str) -> list[str]:
-    """Remove matrices tied to the embedding matrix; return the names of those that were there."""
-    held = [name for name in names if name in weights]
-    for name in held:
-        if not torch.equal(weights.pop(name), weights[_TABLE]):
-            raise CheckpointError(
-                f"{name} differs from {_TABLE}, but must equal it: source and target share one "
-                f"embedding matrix, or {settings.file} ties them"
-            )
-    return held
 
 
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
