@@ -1,6 +1,7 @@
 """Translators of transformers, M2M100 to T5: a family, a table a class."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +49,12 @@ from sublayer.model.model_folder import check_float
 from sublayer.model.positions import sinusoids
 
 
-def _fields(
-    title: str,
-    linked_fields: str,
-    ids: str,
-    activation: str = "gelu",
-    *,
-    scales: bool = False,
-    **more: Field,
-) -> ClassFields:
+def _fields(title: str, own: str, ids: tuple[int, int, int], **more: Field) -> ClassFields:
     """Build the fields of a class: defaults of its own, for ``linked``, and more.
 
     ``ids`` are those of the padding, of the end and of a target's start.
     """
-    pad_id, end_id, start_id = map(int, ids.split())
+    pad_id, end_id, start_id = ids
     fields = {
         **NEVER,
         **linked(
@@ -73,9 +66,9 @@ def _fields(
             dropout=0.1 attention_dropout:dropout_attention=0.0 activation_dropout:dropout_ffn=0.0
             """
         ),
-        **linked(linked_fields),
-        "activation_function": network(activation, ACTIVATIONS),
-        "scale_embedding": switch(scales, "embedding_scale", "sqrt", "none"),
+        **linked(own),
+        "activation_function": network("gelu", ACTIVATIONS),
+        "scale_embedding": switch(False, "embedding_scale", "sqrt", "none"),
         "pad_token_id": Field(pad_id, token_id),
         "eos_token_id": training_only(end_id, token_id),
         "decoder_start_token_id": training_only(start_id, token_id),
@@ -133,9 +126,9 @@ class Translator(Family):
     )
     unit, block = UNIT, BLOCK
     default_ids: Mapping[str, int]
-    """Special ids of a model without a tokenizer."""
-    is_of_languages = True
-    """Tokenizers of the class are all of two languages."""
+    """Special ids of a model without a tokenizer; -1 is the vocabulary's last."""
+    plain_files: Callable[..., dict[str, bytes]] | None = None
+    """Writes a tokenizer of single texts; None where the class has only those of two languages."""
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop copies of the embedding matrix, which becomes ``shared.weight``.
@@ -187,19 +180,24 @@ class Translator(Family):
         return dict.fromkeys(_COPIES, _TABLE) if self.ties and not config.tie_embeddings else {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a tokenizer of two languages."""
-        return translator_files(tokenizer, max_len=max_len)
+        """Return the files of a tokenizer of two languages, or of single texts."""
+        files = translator_files(tokenizer, max_len=max_len)
+        if not files and self.plain_files is not None:
+            files = self.plain_files(tokenizer, max_len=max_len)
+        return files
+
+    def _is_of_languages(self, folder: Path) -> bool:
+        # An export keeps both languages' rules.
+        return self.plain_files is None or has_language_rules(folder)
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer: a bilingual one also where an export kept both languages' rules."""
-        if self.is_of_languages or has_language_rules(folder):
-            return read_translators(folder, vocab_size=vocab_size)
-        return super().read_tokenizer(folder, vocab_size=vocab_size)
+        """Read the tokenizer, of two languages or of single texts."""
+        read = read_translators if self._is_of_languages(folder) else super().read_tokenizer
+        return read(folder, vocab_size=vocab_size)
 
     def describe_unread(self, folder: Path) -> str | None:
         """Return why a translator's tokenizer cannot be read; None where it can."""
-        is_of_languages = self.is_of_languages or has_language_rules(folder)
-        return describe_unread(folder) if is_of_languages else None
+        return describe_unread(folder) if self._is_of_languages(folder) else None
 
 
 def special_ids(
@@ -213,6 +211,7 @@ def special_ids(
     roles = {"bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id"}
     for name, default in defaults.items():
         id_ = getattr(tokenizer, roles[name], None)
+        default += config.vocab_size if default < 0 else 0
         ids[name] = default if id_ is None else id_
         if ids[name] >= config.vocab_size:
             raise ConfigError(
@@ -230,8 +229,9 @@ class M2M100(Translator):
     fields = _fields(
         "M2M100Config",
         "vocab_size=128112 attention_dropout:dropout_attention=0.1",
-        *("1 2 2", "relu"),
-        scales=True,
+        (1, 2, 2),
+        activation_function=network("relu", ACTIVATIONS),
+        scale_embedding=switch(True, "embedding_scale", "sqrt", "none"),
     )
     constants: Fields = {**Translator.constants, "decoder_layerdrop": 0.0, "encoder_layerdrop": 0.0}
     always: Fields = {**_ALWAYS, "norm_order": "pre", "head_bias": False}
@@ -277,45 +277,36 @@ class Marian(Translator):
 
     model_type, name, title, predicts = "marian", "Marian", "Marian", "MTModel"
     fields = _fields(
-        *("MarianConfig", "vocab_size=58101", "58100 0 58100"),
+        "MarianConfig",
+        "vocab_size=58101",
+        (58100, 0, 58100),
         decoder_vocab_size=Field(None, optional(rule_of("vocab_size")), IfGiven("vocab_size")),
         share_encoder_decoder_embeddings=harmless(True),
     )
     constants: Fields = {**M2M100.constants, "share_encoder_decoder_embeddings": True}
     always: Fields = {**_ALWAYS, **_POST_NORM, "head_bias": True}
     always |= {"positions": "sinusoidal", "sinusoids": "marian", "first_position": 0}
+    default_ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": -1}
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Leave out tables of sinusoids, and copies of the embedding matrix.
-
-        Raises CheckpointError where such a table holds other numbers.
-        """
+        """Drop copies as others do, and tables of sinusoids; others raise CheckpointError."""
         others = dict(tensors)
-        for name in _POSITIONS:
-            table = others.pop(name, None)
-            if table is not None:
-                check_float(name, table)
-                if not _are_sinusoids(table, content.fields["max_position_embeddings"]):
-                    raise CheckpointError(
-                        f"{name} does not hold Marian's sinusoids, the only positions that can be "
-                        "imported"
-                    )
+        n_rows, width = content.fields["max_position_embeddings"], content.fields["d_model"]
+        for name, table in [(name, others.pop(name)) for name in _POSITIONS if name in others]:
+            check_float(name, table)
+            are_sinusoids = table.shape == (n_rows, width) and width % 2 == 0
+            if are_sinusoids:
+                positions = torch.arange(n_rows)
+                expected = sinusoids(positions, d_model=width, dtype=torch.float32, form="marian")
+                # Rounding of a table in half precision, and of products in float32 at positions
+                # past a thousand.
+                are_sinusoids = torch.allclose(table.float(), expected, rtol=0, atol=2e-3)
+            if not are_sinusoids:
+                raise CheckpointError(
+                    f"{name} does not hold Marian's sinusoids, the only positions that can be "
+                    "imported"
+                )
         return super().prepare(content, others)
-
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids; raise ConfigError where one is beyond the vocabulary."""
-        ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": config.vocab_size - 1}
-        return special_ids(config, tokenizer, ids)
-
-
-def _are_sinusoids(table: Tensor, n_rows: int) -> bool:
-    if table.shape[:-1] != (n_rows,) or table.shape[1] % 2 or not table.numel():
-        return False
-    width = table.shape[1]
-    expected = sinusoids(torch.arange(n_rows), d_model=width, dtype=torch.float32, form="marian")
-    # Rounding of a table in half precision, and of products in float32 at positions past a
-    # thousand.
-    return torch.allclose(table.float(), expected, rtol=0, atol=2e-3)
 
 
 _UNREAD_ROWS = 2
@@ -326,12 +317,12 @@ class Bart(Translator):
     """BART's class: post-norm, a norm of embeddings, and tables of positions after two rows."""
 
     model_type, name, title = "bart", "Bart", "BART"
-    fields = _fields("BartConfig", "vocab_size=50265", "1 2 2")
+    fields = _fields("BartConfig", "vocab_size=50265", (1, 2, 2))
     constants = M2M100.constants
     always: Fields = {**_ALWAYS, **_POST_NORM, "embedding_norm": "affine", "positions": "learned"}
     exceptions: Table = {**Translator.exceptions, "head_bias": ANY}
     default_ids = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-    is_of_languages = False
+    plain_files = staticmethod(partial(framing_files, reads_segments=False))
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop the rows before the first position, a bias of zeros, and copies as others do."""
@@ -353,11 +344,6 @@ class Bart(Translator):
         """Add rows of zeros before the first position."""
         unread = weights[_TABLES[0]].new_zeros(_UNREAD_ROWS, config.d_model)
         return {**weights, **{name: torch.cat([unread, weights[name]]) for name in _TABLES}}
-
-    def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a tokenizer of two languages, or of one with marks around a text."""
-        files = super().tokenizer_files(tokenizer, max_len=max_len)
-        return files or framing_files(tokenizer, max_len=max_len, reads_segments=False)
 
 
 _NETWORKS: dict[str, tuple[str, str]] = {
@@ -419,21 +405,12 @@ class T5(Translator):
             "is_causal": harmless(True),
             "is_encoder_decoder": harmless(True),
         },
-        dict(
-            pairs_of(
-                "hidden_size:d_model num_attention_heads:num_heads num_hidden_layers:num_layers "
-                "head_dim:d_kv"
-            )
-        ),
+        {"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"}
+        | {"num_hidden_layers": "num_layers"},
     )
-    always: Fields = {
-        "kind": "encoder-decoder",
-        "norm": "rms",
-        "norm_order": "pre",
-        "share": "none",
-    }
-    always |= {"norm_affine": True, "final_norm": "affine", "bias": False, "positions": "relative"}
-    always |= {"attention_scale": "none", "embedding_scale": "none", "init": "t5"}
+    always: Fields = {"kind": "encoder-decoder", "norm": "rms", "norm_affine": True, "bias": False}
+    always |= {"norm_order": "pre", "final_norm": "affine", "positions": "relative"}
+    always |= {"attention_scale": "none", "embedding_scale": "none", "share": "none", "init": "t5"}
     exceptions: Table = {**Translator.exceptions, "output_scale": ("none", "sqrt")}
     prefix, heads = "", (_OUTPUT,)
     ties: Mapping[str, str] = {}
@@ -447,19 +424,14 @@ class T5(Translator):
     )
     unit = "{stack}.block.{layer}.layer.{index}."
     default_ids = {"eos_token_id": 1, "pad_token_id": 0}
-    is_of_languages = False
+    plain_files = staticmethod(ending_files)
 
     def is_ignored(self, name: str) -> bool:
         """Return whether the class ignores a tensor: older files have cross-attention biases."""
         return name.endswith("EncDecAttention.relative_attention_bias.weight")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Drop copies of the embedding matrix, which becomes ``shared.weight``.
-
-        An output matrix that differs is untied even where config.json ties it, as in the class.
-
-        Raises CheckpointError where a stack's table differs.
-        """
+        """Drop copies as others do; an output matrix that differs is untied, as in the class."""
         weights = super().prepare(content, tensors)
         is_tied = content.fields["tie_word_embeddings"]
         if is_tied and _OUTPUT in weights and torch.equal(weights[_OUTPUT], weights[_TABLE]):
@@ -490,10 +462,7 @@ class T5(Translator):
         }
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids and the fields derived from the network.
-
-        Raises ConfigError where a special id is beyond the vocabulary.
-        """
+        """Return the special ids, and the fields derived from the network."""
         return {
             **_derived_fields(self.fields.write(config)[_PROJECTION]),
             "scale_decoder_outputs": config.output_scale == "sqrt",
@@ -503,16 +472,10 @@ class T5(Translator):
     def block_names(self, config: ResolvedModel) -> Mapping[str, BlockNames]:
         """Return the names of a block's parts: a gated network has two input maps."""
         is_gated = any(entry.ffn is not None and entry.ffn.is_gated for entry in entries(config))
-        into = tuple(
-            f"DenseReluDense.{name}" for name in (("wi_0", "wi_1") if is_gated else ("wi",))
-        )
+        maps = ("wi_0", "wi_1") if is_gated else ("wi",)
+        into = tuple(f"DenseReluDense.{name}" for name in maps)
         return {
             "attention": _attention("layer_norm", "SelfAttention", "", "o"),
             "cross": _attention("layer_norm", "EncDecAttention", "", "o"),
             "ffn": ("layer_norm", into, "DenseReluDense.wo"),
         }
-
-    def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a tokenizer of two languages, or of one with an end after a text."""
-        files = super().tokenizer_files(tokenizer, max_len=max_len)
-        return files or ending_files(tokenizer, max_len=max_len)
