@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -37,14 +37,14 @@ from sublayer.text_model import TextModel
 
 CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"
-_ROWS, _MAX_TOKENS, _SEED = 2, 128, 0
+_ROWS, _MAX_TOKENS, SEED = 2, 128, 0
 _FLOAT64_PARAMETERS = 1_000_000_000
 """The most parameters a model may have to be compared in float64 too."""
 _OF_POSITIONS = ("logits", "start_logits", "end_logits", "states")
 _NAMES = {"pooler": "pooled", "vocabulary": "logits", "sentence": "sentence_logits"}
 """Heads whose outputs are compared without conversion."""
-# Far beyond rounding: a tensor in the wrong place.
-_REFUSED_SHARE = 1e-3
+REFUSED_SHARE = 1e-3
+"""Difference of outputs, as a share of the largest or of 1, that rounding cannot explain."""
 TEXTS = (
     "The quick brown fox, jumps over 12 lazy dogs.",
     "Hello  World   three spaces",
@@ -104,7 +104,7 @@ class CertificateBatch:
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
         n_rows = 1 if is_of_texts and pad_id is None else _ROWS
         shape = (n_rows, min(config.max_len or _MAX_TOKENS, _MAX_TOKENS))
-        generator = torch.Generator().manual_seed(_SEED)
+        generator = torch.Generator().manual_seed(SEED)
         tokens = torch.randint(config.vocab_size, shape, generator=generator)
         if config.kind == "encoder-decoder":
             # M2M100 ignores padding ids anywhere.
@@ -135,9 +135,7 @@ class CertificateBatch:
         if isinstance(model, Encoder) and model.head is None:
             layout = Layout.bidirectional(self.tokens, self.mask)
             outputs["states"] = model.hidden(self.tokens, layout, segments=self.segments).final
-        for head, name in _NAMES.items():
-            if head in output:
-                outputs[name] = output[head]
+        outputs |= {name: output[head] for head, name in _NAMES.items() if head in output}
         if "logits" in outputs:
             # No class of transformers has logits for positions.
             outputs["logits"] = outputs["logits"][..., : model.config.vocab_size]
@@ -156,15 +154,13 @@ class CertificateBatch:
 
     def theirs(self, model: Any, oracle: Oracle) -> dict[str, Tensor]:
         """Return the outputs of a transformers model, by our names."""
-        mask = self.mask.long()
         inputs: dict[str, Any] = {"input_ids": self.tokens}
+        if self.kind != "decoder":
+            inputs["attention_mask"] = self.mask.long()
         if self.kind == "encoder-decoder":
-            inputs |= {"attention_mask": mask, "decoder_input_ids": self.tokens.flip(1)}
-            inputs["use_cache"] = False
-        elif self.kind == "encoder":
-            inputs["attention_mask"] = mask
-            if getattr(model.config, "type_vocab_size", 1) > 1:
-                inputs["token_type_ids"] = self.segments
+            inputs |= {"decoder_input_ids": self.tokens.flip(1), "use_cache": False}
+        elif self.kind == "encoder" and getattr(model.config, "type_vocab_size", 1) > 1:
+            inputs["token_type_ids"] = self.segments
         if oracle.has_choices:
             inputs = {name: tensor[None] for name, tensor in inputs.items()}
         output = model(**inputs)
@@ -180,6 +176,20 @@ class CertificateBatch:
         """
         is_padded = name in _OF_POSITIONS and self.kind != "encoder-decoder"
         return logits[self.mask] if is_padded else logits
+
+    def certificate(
+        self, compared: str, against: str, differences: Mapping[str, float], largest: float
+    ) -> dict[str, Any]:
+        """Return the certificate of a comparison of this batch's outputs, differences by dtype."""
+        n_rows, length = self.tokens.shape
+        return {
+            "checked": True,
+            **({} if compared == LOGITS else {"compared": compared}),
+            "against": against,
+            "tokens": {"rows": n_rows, "length": length, "seed": SEED},
+            "largest_difference": differences,
+            "largest_logit": largest,
+        }
 
 
 @torch.no_grad()
@@ -216,12 +226,9 @@ def certify(
     if here is not None and needed > here:
         sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
         return {"checked": False, "reason": f"the comparison needs {sizes}"}
-    kind = None if load else getattr(transformers, oracle.name)
-    pad_id = fields.get("pad_token_id")
-    if oracle.skips_padding and kind is not None:
-        pad_id = kind.config_class(**fields).pad_token_id
+    theirs = load() if load else _build(getattr(transformers, oracle.name), fields, tensors)
+    pad_id = getattr(theirs.config, "pad_token_id", None)
     batch = CertificateBatch.draw(model.config, pad_id, skips_padding=oracle.skips_padding)
-    theirs = load() if load else _build(kind, fields, tensors)
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
@@ -235,14 +242,8 @@ def certify(
         ]
         differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in pairs)
         largest = max(float(logits.abs().max()) for _, logits in pairs)
-    return {
-        "checked": True,
-        **({} if compared == LOGITS else {"compared": compared}),
-        "against": f"transformers {transformers.__version__}",
-        "tokens": {"rows": batch.tokens.shape[0], "length": batch.tokens.shape[1], "seed": _SEED},
-        "largest_difference": differences,
-        "largest_logit": largest,
-    }
+    against = f"transformers {transformers.__version__}"
+    return batch.certificate(compared, against, differences, largest)
 
 
 def _n_parameters(module: nn.Module) -> int:
@@ -269,31 +270,26 @@ def computing_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """
     kinds = Sublayer, import_module("transformers.modeling_layers").GradientCheckpointingLayer
     layers = [module for module in model.modules() if isinstance(module, kinds)]
-    inner = {part for layer in layers for part in layer.modules()}
-    kept: dict[nn.Module, list[tuple[nn.Module, str, Tensor]]] = {}
+    tensors = {part: [*part.parameters(), *part.buffers()] for part in (*layers, model)}
+    inside = {tensor for layer in layers for tensor in tensors[layer]}
+    tensors[model] = [tensor for tensor in tensors[model] if tensor not in inside]
+    kept: dict[nn.Module, list[Tensor]] = {}
 
-    def convert(module: nn.Module, parts: Iterable[nn.Module]) -> None:
-        kept[module] = []
-        for part in parts:
-            named = *part.named_parameters(recurse=False), *part.named_buffers(recurse=False)
-            for name, tensor in named:
-                kept[module].append((part, name, tensor))
-                wide = tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None)
-                is_parameter = isinstance(tensor, nn.Parameter)
-                setattr(part, name, nn.Parameter(wide, False) if is_parameter else wide)
+    def convert(module: nn.Module, *_: Any) -> None:
+        kept[module] = [tensor.data for tensor in tensors[module]]
+        for tensor in tensors[module]:
+            tensor.data = tensor.data.to("cpu", dtype if tensor.is_floating_point() else None)
 
-    def restore(module: nn.Module) -> None:
-        for part, name, tensor in kept.pop(module):
-            setattr(part, name, tensor)
+    def restore(module: nn.Module, *_: Any) -> None:
+        for tensor, data in zip(tensors[module], kept.pop(module), strict=True):
+            tensor.data = data
 
-    hooks = []
-    for layer in layers:
-        hooks.append(layer.register_forward_pre_hook(lambda it, _: convert(it, it.modules())))
-        hooks.append(layer.register_forward_hook(lambda it, *_: restore(it)))
+    hooks = [layer.register_forward_pre_hook(convert) for layer in layers]
+    hooks += [layer.register_forward_hook(restore) for layer in layers]
     was_training = model.training
     model.eval()
     try:
-        convert(model, [part for part in model.modules() if part not in inner])
+        convert(model)
         yield
     finally:
         for hook in hooks:
@@ -495,22 +491,21 @@ def _single(compared: str) -> str:
 def _compare(
     computed: Tensor, expected: Tensor, dtype: torch.dtype, judged: torch.dtype, compared: str
 ) -> float:
+    name = _name(dtype)
     if not expected.isfinite().all():
         raise CheckpointError(
-            f"the {compared} of these weights are not finite in "
-            f"{_name(dtype)}: they are damaged or too large, and "
-            "nothing was written"
+            f"the {compared} of these weights are not finite in {name}: they are damaged or too "
+            "large, and nothing was written"
         )
     difference = float((computed - expected).abs().max())
     largest = max(1.0, float(expected.abs().max()))
     # In a narrower dtype than the widest compared, rounding may differ by any finite amount. The
     # comparison is negated so that NaN is refused too.
-    allowed = _REFUSED_SHARE * largest if dtype == judged else torch.finfo(dtype).max
+    allowed = REFUSED_SHARE * largest if dtype == judged else torch.finfo(dtype).max
     if not difference <= allowed:
         raise CheckpointError(
-            f"the model's {compared} differ from transformers' by {difference:.3g} in "
-            f"{_name(dtype)} (largest {_single(compared)} {largest:.3g}): "
-            "it was not written"
+            f"the model's {compared} differ from transformers' by {difference:.3g} in {name} "
+            f"(largest {_single(compared)} {largest:.3g}): it was not written"
         )
     return difference
 
@@ -519,13 +514,11 @@ def _compare(
 def quiet() -> Iterator[None]:
     """Silence transformers: its notes, its bars and its warnings."""
     logging: Any = import_module("transformers.utils.logging")
-    verbosity = logging.get_verbosity()
-    has_bars = logging.is_progress_bar_enabled()
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.set_verbosity(verbosity)

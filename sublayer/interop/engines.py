@@ -13,6 +13,7 @@ outputs of a batch for the certificate, also by the engine's model ``other``.
 import math
 import tempfile
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from sublayer.config.stacks import asked_heads
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.errors import CheckpointError, ConfigError, extra_module
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.interop.certificate import CERTIFICATE, LOGITS, CertificateBatch
+from sublayer.interop.certificate import CERTIFICATE, REFUSED_SHARE, SEED, CertificateBatch
 from sublayer.interop.exits import EXITS, Exported, new_export
 from sublayer.interop.folder import write_json
 from sublayer.interop.foreign_config import refused_fields
@@ -51,10 +52,7 @@ from sublayer.system.terminal import note, stage
 from sublayer.text_model import TextModel
 
 _HEADS = "heads.safetensors"
-_REFUSED_SHARE = 1e-3
-"""Difference in float32, as a share of the largest output or of 1, that rounding cannot explain."""
-_PROMPTS, _PROMPT_TOKENS, _NEW_TOKENS, _SEED = 8, 4, 32, 0
-_DRIFT_TOKENS = 128
+_PROMPTS, _PROMPT_TOKENS, _NEW_TOKENS, _DRIFT_TOKENS = 8, 4, 32, 128
 Rows = Sequence[list[int]]
 Ends = Sequence[int] | None
 """Ids that end a text; None for a text that is read before its end."""
@@ -72,11 +70,10 @@ class EngineEncoder(Encoder):
         segments = others.get("segments")
         segments = torch.zeros_like(tokens) if segments is None else segments
         is_real = torch.ones_like(tokens, dtype=torch.bool)
-        starts = torch.zeros_like(is_real)
+        numbers = torch.arange(len(tokens)).repeat_interleave(tokens.shape[1])
         if layout.runs is not None:
-            is_real, starts = layout.runs.is_real, layout.runs.starts.clone()
-        starts[:, 0] = True
-        numbers = starts.flatten().cumsum(0)[is_real.flatten()]
+            is_real, numbers = layout.runs.is_real, layout.runs.sequences
+        numbers = numbers[is_real.flatten()]
         lengths = torch.unique_consecutive(numbers, return_counts=True)[1].tolist()
         rows, types = (
             [part.tolist() for part in each[is_real].split(lengths)] for each in (tokens, segments)
@@ -206,37 +203,25 @@ def certify(text_model: TextModel, folder: Path, name: str, dtype: str) -> dict[
     compared, pairs = engine.compare(text_model, other.model, batch)
     difference = float(torch.stack([(ours - theirs).abs().max() for ours, theirs in pairs]).max())
     largest = float(torch.stack([ours.abs().max() for ours, _ in pairs]).max())
-    if dtype == "float32" and not difference <= _REFUSED_SHARE * max(1.0, largest):
+    if dtype == "float32" and not difference <= REFUSED_SHARE * max(1.0, largest):
         raise CheckpointError(
             f"the model's {compared} differ from {name}'s by {difference:.3g} (largest "
             f"{largest:.3g}): it was not written"
         )
-    n_rows, length = batch.tokens.shape
-    version = extra_module(engine.library, "certificates", name).__version__
-    certificate: dict[str, Any] = {
-        "checked": True,
-        **({} if compared == LOGITS else {"compared": compared}),
-        "against": f"{engine.library} {version}",
-        "tokens": {"rows": n_rows, "length": length, "seed": _SEED},
-        "largest_difference": {dtype: difference},
-        "largest_logit": largest,
-    }
+    against = f"{engine.library} {import_module(engine.library).__version__}"
+    certificate = batch.certificate(compared, against, {dtype: difference}, largest)
     if not isinstance(model, Encoder) and [*model.heads] == ["vocabulary"]:
-        certificate["greedy"] = _compare_greedy(text_model, other)
+        # Random prompts, of which those are counted that both models continue alike.
+        config, generator = model.config, torch.Generator().manual_seed(SEED)
+        length = min(_PROMPT_TOKENS, config.max_len - 1)
+        n_tokens = min(_NEW_TOKENS, config.max_len - length)
+        prompts = torch.randint(config.vocab_size, (_PROMPTS, length), generator=generator)
+        texts = (continue_greedily(each, prompts, n_tokens) for each in (text_model, other))
+        equal = sum(one == two for one, two in zip(*texts, strict=True))
+        certificate["greedy"] = {"prompts": _PROMPTS, "tokens": n_tokens, "equal": equal}
     if isinstance(model, Decoder) and dtype != "float32":
         certificate["drift"] = _drift(text_model, other.model)
     return certificate
-
-
-def _compare_greedy(text_model: TextModel, other: TextModel) -> dict[str, int]:
-    """Count the random prompts that both models continue alike."""
-    config, generator = text_model.model.config, torch.Generator().manual_seed(_SEED)
-    length = min(_PROMPT_TOKENS, config.max_len - 1)
-    n_tokens = min(_NEW_TOKENS, config.max_len - length)
-    prompts = torch.randint(config.vocab_size, (_PROMPTS, length), generator=generator)
-    ours, theirs = (continue_greedily(each, prompts, n_tokens) for each in (text_model, other))
-    equal = sum(one == two for one, two in zip(ours, theirs, strict=True))
-    return {"prompts": _PROMPTS, "tokens": n_tokens, "equal": equal}
 
 
 def continue_greedily(
@@ -259,7 +244,7 @@ def _drift(text_model: TextModel, other: Transformer) -> dict[str, Any]:
     assert isinstance(model, Decoder), "only a decoder samples"
     text = torch.zeros(2, 1, dtype=torch.long)
     n_tokens = min(_DRIFT_TOKENS, model.config.max_len) - 1
-    drawn = generate(model, text, n_tokens, Sampling(), seed=_SEED)
+    drawn = generate(model, text, n_tokens, Sampling(), seed=SEED)
     text = torch.cat([text, torch.stack([*drawn], 1)], 1)
     targets, unit, size = text[:, 1:].flatten(), "token", 2 * n_tokens
     nats = [
