@@ -78,17 +78,14 @@ class _Constant(MemoryKeyValues):
         self._pair = keys, values
 
 
-_Place = tuple[int, int]
-
-
 class _TracedCache(Cache):
     """Cache of a traced pass, by block and entry of the executed attentions."""
 
-    def __init__(self, states: Mapping[_Place, _Growing | _Constant]) -> None:
+    def __init__(self, states: Mapping[tuple[int, int], _Growing | _Constant]) -> None:
         self._key_values = {**states}
 
 
-def _places(config: ResolvedModel, attends_to: str) -> list[_Place]:
+def _places(config: ResolvedModel, attends_to: str) -> list[tuple[int, int]]:
     stack = stacks(config)[-1]
     return [
         (layer, index)
@@ -155,6 +152,8 @@ def _step(model: Transformer, tokens: Tensor, mask: Tensor, *cached: Tensor) -> 
         memory = Memory(torch.zeros(1, 1, 1), Layout.reading(mask, mask > 0))
         layout = Layout.causal(tokens, past=n_past)
     else:
+        # For the trace, where each axis is a symbol.
+        torch._check(mask.shape[1] == n_past + tokens.shape[1])  # type: ignore[no-untyped-call]
         past, new = mask[:, :n_past] > 0, mask[:, n_past:] > 0
         layout = Layout.causal(tokens, new, past=n_past, past_mask=past)
     cache = _TracedCache({**grown, **constant})
@@ -214,15 +213,6 @@ class _File(nn.Module):
         self.inputs, self.outputs = inputs, outputs
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        sizes: dict[str, int] = {}
-        for tensor, axes in zip(tensors, self.inputs.values(), strict=True):
-            for size, axis in zip(tensor.shape, axes, strict=True):
-                if isinstance(axis, str):
-                    # Each is a symbol of its own in a trace.
-                    torch._check(size == sizes.setdefault(axis, size))  # type: ignore[no-untyped-call]
-        if sizes.keys() >= {_CACHED, _TOTAL}:
-            is_whole = sizes[_TOTAL] == sizes[_CACHED] + sizes[_LENGTH]
-            torch._check(is_whole)  # type: ignore[no-untyped-call]
         return (*self.function(self.model, *tensors),)
 
 
@@ -277,16 +267,15 @@ def _trace(file: _File, path: Path) -> None:
         return op.Sin(op.Add(x, op.Constant(value=script.ir.tensor(math.pi / 2, dtype=x.dtype))))
 
     examples, varying = [], []
+    dims = {axis: torch.export.Dim(axis) for axis in _EXAMPLE}
     for name, axes in file.inputs.items():
         shape = [_EXAMPLE[axis] if isinstance(axis, str) else axis for axis in axes]
         dtype = torch.float32 if name.startswith(_PAST) else torch.long
         examples.append(torch.ones(shape, dtype=dtype))
-        varying.append({place: axis for place, axis in enumerate(axes) if isinstance(axis, str)})
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    with torch.no_grad(), warnings.catch_warnings():
-        # Of modules that the exporter lacks, and of axes that share a name.
-        warnings.simplefilter("ignore")
+        varying.append({n: dims[axis] for n, axis in enumerate(axes) if isinstance(axis, str)})
+    log, level = logging.getLogger("torch.onnx"), logging.getLogger("torch.onnx").level
+    # Warnings are of modules that the exporter lacks.
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         log.setLevel(logging.ERROR)
         try:
             program = torch.onnx.export(
@@ -356,15 +345,6 @@ class OnnxReader:
         self._past = {name: outputs[name.replace(_PAST, _PRESENT)] for name in self._past}
         return outputs
 
-    def read_parts(self, tokens: Tensor, mask: Tensor, ends: Iterable[int]) -> dict[str, Tensor]:
-        """Append tokens in parts up to ``ends``, and return the outputs of all."""
-        parts = [
-            self.read(tokens[:, start:end], mask[:, :end])
-            for start, end in pairwise([0, *ends])
-            if start < end
-        ]
-        return {name: torch.cat([part[name] for part in parts], 1) for name in (STATES, LOGITS)}
-
     def last_logits(self, tokens: Tensor) -> Tensor:
         """Append tokens, and return the logits after the last, ``[B, V]``."""
         return self.read(tokens)[LOGITS][:, -1]
@@ -424,17 +404,11 @@ class Onnx:
             yield prompt[:, 0]
 
     def search(
-        self,
-        rows: Rows,
-        longest: Sequence[int],
-        settings: BeamSettings,
-        *,
-        start_id: int,
-        **ids: int,
+        self, rows: Rows, longest: Sequence[int], settings: BeamSettings, **ids: int
     ) -> list[list[BeamHypothesis]]:
         """Translate sources together."""
         reader = OnnxReader(self._file, len(rows), self._read_source(*_padded(rows)))
-        start = torch.full((len(rows), 1), start_id)
+        start = torch.full((len(rows), 1), ids.pop("start_id"))
         return search_rows(reader.last_logits, reader.take_rows, start, longest, settings, **ids)
 
     def _read_source(self, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -469,10 +443,13 @@ class Onnx:
                 mask[1:, : n // 2] = False
             expected = _of_texts(model, tokens, mask, batch.segments)
         if any(name.startswith(_PAST) for name in self._file.shapes):
-            computed = [
-                OnnxReader(self._file, len(tokens), constant).read_parts(tokens, mask, ends)
-                for ends in ([n], [n // 2, n // 2 + 1, n])
-            ]
+            computed = []
+            for ends in ([0, n], [0, n // 2, n // 2 + 1, n]):
+                reader = OnnxReader(self._file, len(tokens), constant)
+                spans = [(start, end) for start, end in pairwise(ends) if start < end]
+                parts = [reader.read(tokens[:, start:end], mask[:, :end]) for start, end in spans]
+                names = (STATES, LOGITS)
+                computed.append({x: torch.cat([part[x] for part in parts], 1) for x in names})
         else:
             feeds = {TOKENS: tokens, MASK: mask.long(), SEGMENTS: batch.segments}
             computed = [self._file.run(feeds)]
