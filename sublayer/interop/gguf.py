@@ -167,10 +167,8 @@ def architecture_for(config: ResolvedModel, task: Task | None = None) -> Archite
     return architecture
 
 
-def _metadata(
-    architecture: Architecture, config: ResolvedModel, described: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return a model's numbers by their names in the file; ``described`` is its config.json."""
+def _numbers(config: ResolvedModel) -> dict[str, Any]:
+    """Return a model's numbers by their names in the file, after the architecture's."""
     fields: dict[str, Any] = {
         "context_length": config.max_len, "vocab_size": config.vocab_size,
         "embedding_length": config.d_model, "block_count": config.n_layers,
@@ -185,8 +183,7 @@ def _metadata(
     if config.attention_window != "none":
         local = config.rotary_local_base
         fields["rope.freq_base_swa"] = config.rotary_base if local == "same" else local
-    fields |= {name: described[theirs] for name, theirs in architecture.copied.items()}
-    return {f"{architecture.name}.{name}": value for name, value in fields.items()}
+    return fields
 
 
 def _converted(
@@ -322,44 +319,8 @@ def describe_vocabulary(tokenizer: Tokenizer | None, n_rows: int) -> dict[str, A
     return {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
 
 
-def _write(
-    path: Path,
-    architecture: Architecture,
-    fields: Mapping[str, Any],
-    tensors: Mapping[str, tuple[NDArray[np.float32], str]],
-    share: float,
-) -> float:
-    """Write a file of tensors, arrays with their types; return their largest change, read back.
-
-    Raises CheckpointError where a weight changes by more than a ``share`` of its tensor's largest.
-    """
-    gguf: Any = import_module("gguf")
-    writer = gguf.GGUFWriter(path, architecture.name)
-    adders = {bool: "bool", int: "uint32", float: "float32", str: "string", list: "array"}
-    for key, value in fields.items():
-        getattr(writer, f"add_{adders[type(value)]}")(key, value)
-    for key, (array, stored) in tensors.items():
-        dtype = gguf.GGMLQuantizationType[stored]
-        with np.errstate(over="ignore"):
-            writer.add_tensor(key, gguf.quants.quantize(array, dtype), raw_dtype=dtype)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    changes = [0.0]
-    for tensor in gguf.GGUFReader(path).tensors:
-        array, _ = tensors[tensor.name]
-        read = gguf.dequantize(tensor.data, tensor.tensor_type).reshape(array.shape)
-        change, most = (float(np.abs(each).max()) for each in (read - array, array))
-        if not change <= share * max(most, 1e-4):
-            raise CheckpointError(
-                f"{tensor.name}, with weights up to {most:.3g}, does not fit its type, which "
-                f"changes one by {change:.3g}: give --dtype bfloat16 or float32"
-            )
-        changes.append(change)
-    return max(changes)
-
-
+_ADDERS = {bool: "bool", int: "uint32", float: "float32", str: "string", list: "array"}
+"""Methods of the file's writer by the type of a field's value."""
 _PROMPT, _GREEDY, _LINES = 8, 32, 1000
 
 
@@ -374,10 +335,8 @@ def compare_with_llama(path: Path, text_model: TextModel) -> dict[str, Any]:
     # Keys and values in float32, as here.
     kept = {"type_k": 0, "type_v": 0}
     llama = library.Llama(str(path), n_ctx=tokens.shape[1], verbose=False, **kept)
-    n_equal = 0
-    for prompt, ours in zip(
-        prompts.tolist(), continue_greedily(text_model, prompts, n_greedy), strict=True
-    ):
+    n_equal, continued = 0, continue_greedily(text_model, prompts, n_greedy)
+    for prompt, ours in zip(prompts.tolist(), continued, strict=True):
         llama.reset()
         theirs = islice(llama.generate(prompt, temp=0.0), n_greedy)
         n_equal += sum(one == other for one, other in zip(ours, theirs, strict=True))
@@ -418,27 +377,47 @@ def export_gguf(text_model: TextModel, out: Path, dtype: str = "float32") -> Exp
     fields["general.file_type"] = int(gguf.LlamaFileType[file_type])
     kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
     names = gguf.get_tensor_name_map(kind, config.n_layers)
-    tensors: dict[str, tuple[NDArray[np.float32], str]] = {}
+    arrays, changes = dict[str, NDArray[np.float32]](), [0.0]
     with TemporaryDirectory() as scratch, new_export(out) as partial:
         source = Path(scratch) / "class"
         certificate = export_huggingface(text_model, source)
+        described, numbers = read_json(source / CONFIG), _numbers(config)
+        numbers |= {name: described[theirs] for name, theirs in architecture.copied.items()}
+        fields |= {f"{architecture.name}.{name}": value for name, value in numbers.items()}
         for theirs, tensor in read_tensors(source).items():
             name = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
-            array = _converted(architecture, config, theirs, tensor)
-            stored = "F16" if narrow == "Q8_0" and array.shape[-1] % 32 else narrow
-            is_vector = array.ndim == 1 or name == "position_embd.weight"
-            tensors[name] = array, "F32" if is_vector else stored
+            arrays[name] = _converted(architecture, config, theirs, tensor)
         if architecture.has_output:
-            tensors.setdefault("output.weight", tensors["token_embd.weight"])
-        fields |= _metadata(architecture, config, read_json(source / CONFIG))
-        change = _write(partial / NAME, architecture, fields, tensors, share)
+            arrays.setdefault("output.weight", arrays["token_embd.weight"])
+        writer = gguf.GGUFWriter(partial / NAME, architecture.name)
+        for key, value in fields.items():
+            getattr(writer, f"add_{_ADDERS[type(value)]}")(key, value)
+        for name, array in arrays.items():
+            is_vector = array.ndim == 1 or name == "position_embd.weight"
+            kept = "F16" if narrow == "Q8_0" and array.shape[-1] % 32 else narrow
+            stored = gguf.GGMLQuantizationType["F32" if is_vector else kept]
+            with np.errstate(over="ignore"):
+                writer.add_tensor(name, gguf.quants.quantize(array, stored), raw_dtype=stored)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        for tensor in gguf.GGUFReader(partial / NAME).tensors:
+            array = arrays[tensor.name]
+            read = gguf.dequantize(tensor.data, tensor.tensor_type).reshape(array.shape)
+            change, most = (float(np.abs(each).max()) for each in (read - array, array))
+            if not change <= share * max(most, 1e-4):
+                raise CheckpointError(
+                    f"{tensor.name}, with weights up to {most:.3g}, does not fit its type, which "
+                    f"changes one by {change:.3g}: give --dtype bfloat16 or float32"
+                )
+            changes.append(change)
         run = compare_with_llama(partial / NAME, text_model)
-        file = {"tensors": len(tensors), "dtype": dtype, "largest_difference": change}
+        file = {"tensors": len(arrays), "dtype": dtype, "largest_difference": max(changes)}
         certificate |= {"file": file, "llama.cpp": run}
         write_json(partial / CERTIFICATE, certificate)
-    lines = [
-        f"{count(len(tensors), 'tensor')} in {dtype}, read back with changes up to {change:.1e}"
-    ]
+    n_tensors, change = count(len(arrays), "tensor"), max(changes)
+    lines = [f"{n_tensors} in {dtype}, read back with changes up to {change:.1e}"]
     if run["checked"]:
         of_lines = f" and ids of {run['lines']} lines" if tokenizer is not None else ""
         lines.append(f"{run['against']}: {run['greedy_tokens']} greedy tokens{of_lines} are equal")
