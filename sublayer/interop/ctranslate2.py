@@ -31,18 +31,11 @@ from sublayer.decode.sample import Sampling
 from sublayer.errors import ConfigError, extra_module
 from sublayer.files.storage import as_typed
 from sublayer.interop.certificate import HIDDEN_STATES, LOGITS, CertificateBatch
-from sublayer.interop.engines import (
-    Compared,
-    Ends,
-    Rows,
-    export_engine,
-    special_ids,
-    token_logits,
-)
+from sublayer.interop.engines import Compared, Ends, Rows, export_engine, special_ids, token_logits
 from sublayer.interop.foreign_config import ANY, COMMON, Rule, Table, networks
 from sublayer.model.blocks import Attention, CrossAttention, FeedForward, Sublayer
 from sublayer.model.context import Layout
-from sublayer.model.layers import StackedLinear
+from sublayer.model.layers import RMSNorm, StackedLinear
 from sublayer.model.positions import RelativePositions
 from sublayer.model.transformer import Body, Encoder, EncoderDecoder, Transformer
 from sublayer.system.machine import choose_device
@@ -205,7 +198,14 @@ class _Specs:
                 "pre_post_layer_norm": config.norm_order == "around",
             }  # fmt: skip
             spec = self.transformer.TransformerDecoderSpec(**options)
-            self.head(spec)
+            head = self.model.vocabulary_head
+            spec.projection = self.linear(*head.output(self.model.embedding.weight))
+            if head.projection is not None:
+                spec.project_out = self.linear(head.projection.weight, head.projection.bias)
+            if head.scale != 1.0:
+                spec.scale_outputs = np.float32(head.scale)
+            if head.cap is not None:
+                spec.final_logit_softcapping = np.float32(head.cap)
         else:
             merge = self.common.EmbeddingsMerge["ADD" if has_segments else "CONCAT"]
             options |= {"num_source_embeddings": 1 + has_segments, "embeddings_merge": merge}
@@ -289,13 +289,11 @@ class _Specs:
         spec.linear = [*maps, self.linear(function.output.weight, function.output.bias, step)]
         spec.queries_scale = np.float32(function.scale)
         if function.query_norm is not None:
-            is_rms = self.config.qk_norm == "rms"
-            spec.q_norm = self.norm(function.query_norm, is_rms=is_rms)
-            spec.k_norm = self.norm(function.key_norm, is_rms=is_rms)
+            spec.q_norm, spec.k_norm = self.norm(function.query_norm), self.norm(function.key_norm)
 
-    def norm(self, norm: Any, factor: float = 1.0, is_rms: bool | None = None) -> Any:
-        """Return a norm's gain and offset, times a factor; its kind is the model's by default."""
-        part = self.common.LayerNormSpec(self.config.norm == "rms" if is_rms is None else is_rms)
+    def norm(self, norm: Any, factor: float = 1.0) -> Any:
+        """Return a norm's gain and offset, times a factor."""
+        part = self.common.LayerNormSpec(isinstance(norm, RMSNorm))
         gain, offset = getattr(norm, "weight", None), getattr(norm, "bias", None)
         part.gamma = _stored((torch.ones(norm.d_model) if gain is None else gain) * factor)
         if hasattr(part, "beta"):
@@ -309,17 +307,6 @@ class _Specs:
         if bias is not None:
             part.bias = _stored(bias * factor)
         return part
-
-    def head(self, spec: Any) -> None:
-        """Fill the map to logits, with its scale and cap."""
-        head = self.model.vocabulary_head
-        spec.projection = self.linear(*head.output(self.model.embedding.weight))
-        if head.projection is not None:
-            spec.project_out = self.linear(head.projection.weight, head.projection.bias)
-        if head.scale != 1.0:
-            spec.scale_outputs = np.float32(head.scale)
-        if head.cap is not None:
-            spec.final_logit_softcapping = np.float32(head.cap)
 
 
 def _stored(tensor: Tensor) -> Tensor:
