@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.evaluation.items import Metric
+from sublayer.evaluation.items import Metric, TestUnits, item_effects
 from sublayer.judging.folders import RunItems, read_comparison_items
 from sublayer.objective.base import KINDS, family
 from sublayer.statistics.contrasts import (
@@ -33,7 +33,7 @@ from sublayer.statistics.contrasts import (
 )
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import Looks, judge_looks
-from sublayer.study.evidence import TestUnits, item_effects, scores_of
+from sublayer.study.evidence import scores_of
 from sublayer.tasks.registry import TASKS
 
 JUDGED = "judged.json"

@@ -14,7 +14,7 @@ from scipy.stats import dunnett, mannwhitneyu, ttest_ind, ttest_rel, tukey_hsd
 
 from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import FromItems, ItemTable, Metric
+from sublayer.evaluation.items import FromItems, ItemTable, Metric, item_effects
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.statistics import contrasts as contrasting
 from sublayer.statistics import covariance
@@ -35,7 +35,7 @@ from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_o
 from sublayer.study.arms import PRETRAINING, Arm
 from sublayer.study.columns import Column, metric_columns
 from sublayer.study.definition import Study
-from sublayer.study.evidence import StudyJudge, item_effects
+from sublayer.study.evidence import StudyJudge
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.runs import Runs, StageRuns
