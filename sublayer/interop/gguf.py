@@ -235,6 +235,9 @@ def _pattern(step: Mapping[str, Any]) -> str:
     return str(dict(step))
 
 
+_ORIGINAL = "in its place, give the tokenizer.model that it was converted from"
+
+
 def _byte_pairs(tokenizer: SubwordTokenizer) -> tuple[dict[str, Any], Mapping[str, bool]]:
     """Describe byte-level BPE, with the reasons for which llama.cpp may not have it."""
     content = tokenizer.library_content
@@ -245,6 +248,9 @@ def _byte_pairs(tokenizer: SubwordTokenizer) -> tuple[dict[str, Any], Mapping[st
     added = content["added_tokens"]
     reasons = {
         f"a model of the kind {model['type']}": model["type"] != "BPE",
+        f"merges of characters, whose scores it lacks ({_ORIGINAL})": bool(
+            model.get("byte_fallback")
+        ),
         "words that are not divided into bytes": listed[-1]["type"] != "ByteLevel",
         "rules that change characters": content["normalizer"] not in (None, {"type": "NFC"}),
         "added tokens that take spaces": any(each["lstrip"] or each["rstrip"] for each in added),
@@ -306,7 +312,7 @@ def describe_vocabulary(tokenizer: Tokenizer | None, n_rows: int) -> dict[str, A
             raise ConfigError(
                 f"llama.cpp has no tokenizer ({tokenizer.kind}) with {reason}: it has bytes, "
                 "SentencePiece's BPE, and byte-level BPE with the patterns of "
-                f"{enumerate_names(list(PRE_TOKENIZERS.values()))}"
+                f"{enumerate_names(list(PRE_TOKENIZERS.values()))}; --to onnx takes any tokenizer"
             )
     n_more = n_rows - len(fields["tokens"])
     padded = [*fields["tokens"], *[""] * n_more]
