@@ -7,16 +7,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from sublayer.config.layers import read_toml
 from sublayer.config.load import find_recipe, read_derived, read_recipe
-from sublayer.config.objective import EvaluatedMetric
 from sublayer.config.recipe import Recipe
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import CheckpointError
-from sublayer.evaluation.items import Items, read_items
+from sublayer.evaluation.items import FromItems, Items, item_effects, quotient_of, read_items
 from sublayer.files.checkpoints import read_record
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import resolved
@@ -24,7 +22,9 @@ from sublayer.interop.certificate import CERTIFICATE, describe, describe_ids
 from sublayer.interop.exits import Exported
 from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE
 from sublayer.numbers import count
-from sublayer.statistics.covariance import units_of
+from sublayer.objective.base import family_of
+from sublayer.statistics.contrasts import RunScores, arm_less
+from sublayer.statistics.covariance import ItemSpreads
 from sublayer.text_model import TextModel
 
 NAME = "README.md"
@@ -33,6 +33,7 @@ _SPLITS = {"train": "training", "valid": "validation"}
 _NO_SCORES = ("step", "tokens")
 _FORMAT = ".4g"
 _LEVEL = 0.05
+_NO_ITEMS = "no interval: items were not kept"
 _NOTE = (
     "Intervals are over the documents or examples of the split alone: runs with other seeds differ "
     "by more."
@@ -136,7 +137,7 @@ def _describe_run(run: Path, *, is_final: bool) -> Iterator[str]:
     yield "\n\n".join([*lines, "The recipe, where it differs from the defaults:", _recipe(run)])
     if is_final and (rows := [*_scores(run, record)]):
         table = ["| split | metric | value | 95% interval |", "| --- | --- | ---: | --- |", *rows]
-        note = [_NOTE] * any(not row.endswith("|  |") for row in rows)
+        note = [_NOTE] * any(not row.endswith(("|  |", f"| {_NO_ITEMS} |")) for row in rows)
         yield "\n\n".join(["## Evaluation", "\n".join(table), *note])
 
 
@@ -167,16 +168,27 @@ def _named(value: Any) -> Any:
 
 def _scores(run: Path, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield a row of a table for each score that a run's files have."""
-    measures = type(read_recipe(run / "recipe.toml").objective).evaluated
+    objective = read_recipe(run / "recipe.toml").objective
+    metrics = {metric.name: metric for metric in family_of(objective).metrics}
     test, tasks = run / "test.json", run / "scores.json"
     of_test = read_json_object(test, CheckpointError) if test.is_file() else {}
     of_splits = {_SPLITS["valid"]: record.get("valid") or {}, "test": of_test}
     for split, scores in of_splits.items():
         items = read_items(run) if split == "test" and scores else None
         for name, value in scores.items():
-            if isinstance(value, int | float) and name not in _NO_SCORES:
-                around = _interval(items, measures.get(name), value)
-                yield f"| {split} | {name} | {value:{_FORMAT}} | {around} |"
+            if not isinstance(value, int | float) or name in _NO_SCORES:
+                continue
+            metric, measure = metrics.get(name), objective.evaluated.get(name)
+            rule, unit, factor = None, "", 1.0
+            if metric is not None:
+                rule, factor = metric.from_items, metric.factor
+                unit = metric.unit if metric.label == name else metric.label
+            elif measure is not None and measure.table:
+                rule, per = quotient_of(measure), measure.columns[1].removesuffix("s")
+                unit = f"{measure.columns[0]} per {per}"
+            around = _interval(items, rule, value, factor)
+            title = f"{name} ({unit})" if unit else name
+            yield f"| {split} | {title} | {factor * value:{_FORMAT}} | {around} |"
     of_tasks = read_json_object(tasks, CheckpointError)["tasks"] if tasks.is_file() else ()
     for task in of_tasks:
         score, error, freedom = task["score"], task["standard_error"], task["examples"] - 1
@@ -184,24 +196,27 @@ def _scores(run: Path, record: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {task['split']} | {task['title']} | {score:{_FORMAT}} | {around} |"
 
 
-def _interval(items: Items | None, measure: EvaluatedMetric | None, value: float) -> str:
-    """Format the interval of a quotient of sums over a test's units; empty where it has none."""
-    table = None if items is None or measure is None else items.tables.get(measure.table)
-    if table is None or measure is None:
+def _interval(items: Items | None, rule: FromItems | None, value: float, factor: float) -> str:
+    """Format the interval of a score over a test's units, as a study's are; empty without one."""
+    if items is None:
+        return _NO_ITEMS
+    table = None if rule is None else items.tables.get(rule.table)
+    test = None if table is None or rule is None else item_effects(table, rule)
+    if test is None or rule is None or not math.isclose(rule.of(items) or 0.0, value, rel_tol=1e-6):
         return ""
-    documents = None if table.documents is None else table.documents.astype(np.int64)
-    units, n_units = units_of(table.n_items, documents)
-    columns = [table.columns[name].astype(np.float64) for name in measure.columns]
-    top, bottom = (np.bincount(units, column) for column in columns)
-    quotient = top.sum() / bottom.sum()
-    if n_units < 2 or not math.isclose(quotient / measure.unit, value, rel_tol=1e-6):
-        return ""
-    squares = ((top - quotient * bottom) ** 2).sum() * n_units / (n_units - 1)
-    error = math.sqrt(squares) / bottom.sum() / measure.unit
-    return _between(value, error, n_units - 1)
+    scores = RunScores.of(
+        {"run": {0: value}, "zero": {0: 0.0}},
+        effects={"run": {0: test.effects}, "zero": {0: 0.0 * test.effects}},
+        n_documents=test.n_documents,
+        shares=test.shares,
+    )
+    spread = ItemSpreads(scores, "zero").spread(arm_less("run", "zero"))
+    assert spread is not None, "both have effects"
+    error = math.sqrt(spread.whole.variance)
+    return _between(factor * value, factor * error, spread.whole.freedom)
 
 
-def _between(value: float, error: float, freedom: int) -> str:
+def _between(value: float, error: float, freedom: float) -> str:
     from scipy.special import stdtrit
 
     half = -float(stdtrit(freedom, _LEVEL / 2)) * error

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+from scipy import stats
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import sublayer
@@ -17,7 +18,7 @@ from sublayer.config.objective import EvaluatedMetric
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.decode.sample import Continuation, encode_prompt
 from sublayer.errors import CheckpointError, DataError
-from sublayer.evaluation.items import Items, ItemTable
+from sublayer.evaluation.items import Items, ItemTable, quotient_of, write_items
 from sublayer.interop.card import _interval, write_card
 from sublayer.interop.certificate import certify, certify_tokenizer
 from sublayer.interop.exits import Exported
@@ -28,6 +29,7 @@ from sublayer.interop.huggingface import (
     import_huggingface,
 )
 from sublayer.interop.tokenizers import decoder_files, with_start
+from sublayer.statistics.covariance import unequal_units
 from tests.breadth import rows
 from tests.interop.folders import check_refused, opened, read_json
 from tests.interop.tiny import tiny
@@ -280,6 +282,8 @@ def test_a_certificate_leaves_the_model_as_it_was(tmp_path):
 CARDS = {"causal": "text-generation", "masked": "fill-mask", "span": None}
 CARDS |= {"pair": "text-classification", "questions": "question-answering"}
 CARDS |= {"translation": "translation"}
+UNITS = {"causal": "nats per token", "masked": "nats per masked token"}
+UNITS |= {"span": "nats per target token", "translation": "nats per token"}
 
 
 @pytest.mark.parametrize("kind", rows(CARDS, 2))
@@ -294,12 +298,34 @@ def test_the_card_of_a_run_has_its_recipe_checksums_and_scores(tmp_path, made, k
     assert data.get("pipeline_tag") == CARDS[kind] and data["tags"] == ["sublayer"]
     assert data.get("language") == (["en", "de"] if kind == "translation" else None)
     assert all(checksum in card.content for checksum in record["data"]["checksums"].values())
-    scored = f"| validation | loss | {record['valid']['loss']:.4g} |"
-    assert scored in card.content or "loss" not in record["valid"]
+    loss, unit = record["valid"].get("loss"), UNITS.get(kind)
+    title = "loss" if unit is None else f"loss ({unit})"
+    scored = f"| validation | {title} | {loss or 0:.4g} | no interval: items were not kept |"
+    assert scored in card.content or loss is None
     assert str(tmp_path) not in card.content and str(run.parent) not in card.content
     assert "n_heads" in card.content and "not checked against" in card.content
     write_card(tmp_path, load(run), exported, source=run, is_average=True, **common)
     assert "## Evaluation" not in (tmp_path / "README.md").read_text()
+
+
+def test_the_card_of_a_scored_run_has_intervals_over_its_items(tmp_path, made):
+    run = shutil.copytree(made("causal"), tmp_path / "run")
+    nats = np.random.default_rng(0).uniform(10.0, 30.0, 40)
+    columns = {"nats": nats, "tokens": np.full(40, 10), "bytes": np.full(40, 20)}
+    table = ItemTable("window", "0" * 64, columns, None)
+    write_items(run, Items("test", "0" * 64, {"windows": table}), {})
+    scores = {"loss": nats.mean() / 10, "bits_per_byte": nats.mean() / 20 / np.log(2)}
+    (run / "test.json").write_text(json.dumps(scores))
+    exported = Exported("", {"checked": False, "reason": "nothing"}, True, "some.load('x')")
+    write_card(tmp_path, load(run), exported, name="x", library="onnx", source=run)
+    half = stats.t.ppf(0.975, 39) * nats.std(ddof=1) / 40**0.5 / 10
+    low, high = scores["loss"] - half, scores["loss"] + half
+    text = (tmp_path / "README.md").read_text()
+    assert (
+        f"| test | loss (nats per token) | {scores['loss']:.4g} | {low:.4g} to {high:.4g} |" in text
+    )
+    assert f"| bits_per_byte (bits per byte) | {scores['bits_per_byte']:.4g} | " in text
+    assert "runs with other seeds differ" in text
 
 
 def test_an_export_has_a_card(tmp_path, made):
@@ -311,10 +337,23 @@ def test_an_export_has_a_card(tmp_path, made):
 
 
 def test_the_interval_of_a_score_is_students_over_documents():
-    columns = {"nats": np.array([1.0, 2.0, 3.0, 6.0]), "tokens": np.array([1, 1, 2, 2])}
-    table = ItemTable("window", "0" * 64, columns, np.array([0, 1, 2, 2]))
+    columns = {
+        "nats": np.array([0.0, 100.0, 100.0, 100.0, 300.0, 600.0]),
+        "tokens": np.array([0, 100, 100, 0, 200, 200]),
+    }
+    table = ItemTable("window", "0" * 64, columns, np.array([0, 0, 1, 1, 2, 2]))
     items = Items("test", "0" * 64, {"windows": table})
-    measure = EvaluatedMetric(table="windows", columns=("nats", "tokens"))
-    # Documents have nats - 2 tokens of -1, 0 and 1: an error of sqrt(3) / 6, and t of 4.3027.
-    assert _interval(items, measure, 2.0) == "0.7579 to 3.242"
-    assert _interval(items, measure, 2.5) == "" == _interval(None, measure, 2.0)
+    rule = quotient_of(EvaluatedMetric(table="windows", columns=("nats", "tokens")))
+    # Documents have nats - 2 tokens of -100, 0 and 100: an error of sqrt(3) / 6, and t of 4.3027.
+    assert _interval(items, rule, 2.0, 1.0) == "0.7579 to 3.242"
+    assert _interval(items, rule, 2.0, 100.0) == "75.79 to 324.2"
+    assert _interval(items, rule, 2.5, 1.0) == "" == _interval(items, None, 2.0, 1.0)
+    assert _interval(None, rule, 2.0, 1.0) == "no interval: items were not kept"
+    # Large documents count for more, with fewer degrees of freedom (unequal_units).
+    shares = np.array([2.0, 2.0, 4.0]) / 8
+    factors, freedom = unequal_units(shares)
+    more = {name: np.append(column, [0, 0]) for name, column in columns.items()}
+    table = ItemTable("window", "0" * 64, more, np.array([0, 0, 1, 1, 2, 2, 2, 2]))
+    half = stats.t.ppf(0.975, freedom) * np.linalg.norm(factors * [-1, 0, 1]) / 6 * 1.5**0.5
+    around = f"{2.0 - half:.4g} to {2.0 + half:.4g}"
+    assert _interval(Items("test", "0" * 64, {"windows": table}), rule, 2.0, 1.0) == around
