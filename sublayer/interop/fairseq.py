@@ -398,7 +398,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
             "dropout_ffn": values["activation_dropout"] or values["relu_dropout"] or 0.0,
             "vocab_size": n_rows,
             "tie_embeddings": is_tied or (encodes and output not in weights),
-            **(_bert_fields if encodes else _translator_fields)(settings, weights),
+            **(_bert_fields(settings, weights) if encodes else _translator_fields(settings)),
         }
     )
     pairs = _pairs(config, output)
@@ -465,7 +465,7 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
     return weights, no_weights
 
 
-def _translator_fields(settings: ClassConfig, weights: dict[str, Tensor]) -> dict[str, Any]:
+def _translator_fields(settings: ClassConfig) -> dict[str, Any]:
     """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
 
     Source and target share one maximum length, the shorter.
