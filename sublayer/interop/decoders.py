@@ -34,6 +34,7 @@ from sublayer.interop.foreign_config import (
     names,
     network,
     optional,
+    pairs_of,
     positive,
     refused_fields,
     rule_of,
@@ -97,28 +98,67 @@ rope_by_type = optional(table_of({GLOBAL: _PLAIN, LOCAL: _PLAIN}))
 """The rule of a table of rotary positions for each type of layers."""
 
 
-def rope_table(base: float, **more: float) -> Fields:
-    """Return the table of rotary positions of a base, as transformers 5 reads it."""
-    return {"rope_type": "default", "rope_theta": base, **more}
-
-
-def base_of(table: Fields | None, default: float) -> float:
+def _base(table: Fields | None, default: float) -> float:
     """Return the base of a table of rotary positions, which may lack it."""
     return float((table or {}).get("rope_theta", default))
 
 
-def pattern(marks: Sequence[bool], letters: str) -> str:
-    """Return the shortest pattern that repeats to a letter for each mark, the first where true."""
+def _pattern(content: ClassConfig, name: str, marks: Sequence[bool], letters: str) -> str:
+    """Return the shortest pattern that repeats to a letter for each mark, the first where true.
+
+    Raises CheckpointError where the field of the marks has not an entry for each layer.
+    """
+    n_layers = content.ours["n_layers"]
+    if len(marks) != n_layers:
+        raise content.error(f"{name} has {len(marks)} entries for {n_layers} layers")
     text = "".join(letters[not mark] for mark in marks)
     patterns = (text[: end + 1] for end in range(len(text)))
     return next(each for each in patterns if (each * len(text))[: len(text)] == text)
 
 
-def check_count(content: ClassConfig, name: str, marks: Sequence[bool]) -> None:
-    """Raise CheckpointError where a list has not an entry for each layer."""
-    n_layers = content.ours["n_layers"]
-    if len(marks) != n_layers:
-        raise content.error(f"{name} has {len(marks)} entries for {n_layers} layers")
+def read_layers(
+    content: ClassConfig, is_local: Callable[[int], bool], window: int | None, bases: Sequence[str]
+) -> Fields:
+    """Convert the types of layers, ``is_local`` by number in a file without ``layer_types``.
+
+    ``bases`` name the fields of rotary bases of global and of local layers, in files without a
+    table for each type; empty where the class has one base for both.
+
+    Raises CheckpointError where the list has not an entry for each layer, or local layers have no
+    window.
+    """
+    fields, types = content.fields, content.fields["layer_types"]
+    are_local = [each == LOCAL for each in types or ()]
+    if types is None:
+        are_local = [is_local(n) for n in range(content.ours["n_layers"])]
+    letters = _pattern(content, "layer_types", are_local, "LG")
+    if "L" in letters and window is None:
+        needed = "a sliding_window, and use_sliding_window where the class has it"
+        raise content.error(f"layers of {LOCAL} need {needed}")
+    read: Fields = {"attention_window": "none"}
+    if "L" in letters:
+        read = {"attention_window": window, "window_pattern": letters}
+    if bases:
+        tables = fields["rope_parameters"] or {}
+        by_type = zip((GLOBAL, LOCAL), bases, strict=True)
+        base, local = (_base(tables.get(kind), fields[name]) for kind, name in by_type)
+        read["rotary_base"] = base if "G" in letters else local
+        if "L" in letters and local != read["rotary_base"]:
+            read["rotary_local_base"] = local
+    return read
+
+
+def written_layers(config: ResolvedModel) -> Fields:
+    """Return the types of layers, and a table of rotary positions for each type."""
+    base, local = config.rotary_base, config.rotary_local_base
+    bases = {GLOBAL: base, LOCAL: base if isinstance(local, str) else local}
+    forms = attention_forms(config, stacks(config)[0])
+    return {
+        "layer_types": [LOCAL if form.window else GLOBAL for (form, *_) in forms if form],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
+        },
+    }
 
 
 @dataclass(frozen=True)
@@ -138,11 +178,10 @@ class _Scale(Link):
         return round(number) if self.is_whole else number
 
     def rows(self) -> Table:
-        def is_whole(config: ResolvedModel) -> bool:
-            number = self._number(config)
-            return math.isclose(round(number), number, rel_tol=1e-12)
+        def is_exact(config: ResolvedModel) -> bool:
+            return math.isclose(self.write(config), self._number(config), rel_tol=1e-12)
 
-        return {self.ours: Rule(is_whole) if self.is_whole else ANY}
+        return {self.ours: Rule(is_exact)}
 
     def _number(self, config: ResolvedModel) -> float:
         scale = getattr(config, self.ours)
@@ -168,11 +207,12 @@ _NAMES = """
 """
 _OTHERS = switched_off(names(_NAMES))
 """Fields that change models, of those classes that have them."""
-_SIZES = {
-    "vocab_size": "vocab_size", "hidden_size": "d_model", "intermediate_size": "d_ff",
-    "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
-    "max_position_embeddings": "max_len", "num_key_value_heads": "n_kv_heads",
-}  # fmt: skip
+_OURS = "vocab_size d_model d_ff n_layers n_heads max_len n_kv_heads"
+_SIZES = (
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+    "max_position_embeddings num_key_value_heads"
+)
+_GPT_SIZES = "vocab_size n_embd n_inner n_layer n_head n_positions"
 _ID = optional(token_id)
 # In older files -1 is no padding.
 _PADDING = Field(None, lambda value: None if value == -1 else _ID(value))
@@ -190,33 +230,31 @@ _COMMON = {
 }  # fmt: skip
 
 
-def _changed(fields: Mapping[str, Field], changed: Mapping[str, Any]) -> dict[str, Field]:
-    rows = dict(fields)
-    for name, row in changed.items():
-        rows[name] = row if isinstance(row, Field) else replace(rows[name], default=row)
-    return {name: row for name, row in rows.items() if row.default is not ...}
-
-
 _GPT = {
-    **_SHARED, **linked("vocab_size=50257 n_positions:max_len=1024 n_embd:d_model=768"),
-    **linked("n_layer:n_layers=12 n_head:n_heads=12 layer_norm_epsilon:norm_eps=1e-5"),
-    **linked("resid_pdrop:dropout=0.1 embd_pdrop:dropout_embedding=0.1"),
-    **linked("attn_pdrop:dropout_attention=0.1"),
+    **_SHARED, **linked("layer_norm_epsilon:norm_eps=1e-5 resid_pdrop:dropout=0.1"),
+    **linked("embd_pdrop:dropout_embedding=0.1 attn_pdrop:dropout_attention=0.1"),
 }  # fmt: skip
 _ALIASES = {"hidden_size": "n_embd", "max_position_embeddings": "n_positions"}
 _ALIASES |= {"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
 
 
-def _gpt_fields(title: str, **changed: Any) -> ClassFields:
-    """Build the fields of a class with GPT-2's names."""
-    return ClassFields(f"{title}Config", _changed(_GPT, changed), _ALIASES)
+def _changed(
+    fields: Mapping[str, Field], names: str, sizes: Sequence[Any], changed: Mapping[str, Any]
+) -> dict[str, Field]:
+    """Return fields with defaults of sizes, other defaults or fields; ... is no field."""
+    sized = zip(names.split(), _OURS.split(), sizes, strict=False)
+    rows = {**fields, **{name: same(size, ours) for name, ours, size in sized}}
+    for name, row in changed.items():
+        rows[name] = row if isinstance(row, Field) else replace(rows[name], default=row)
+    return {name: row for name, row in rows.items() if row.default is not ...}
 
 
 def _fields(title: str, *sizes: int | None, **changed: Any) -> ClassFields:
-    """Build a class's fields: defaults of its sizes, other defaults or fields; ... is no field."""
-    sized = zip(_SIZES.items(), sizes, strict=False)
-    fields = _COMMON | {name: same(size, ours) for (name, ours), size in sized}
-    return ClassFields(f"{title}Config", _changed(fields, changed))
+    return ClassFields(f"{title}Config", _changed(_COMMON, _SIZES, sizes, changed))
+
+
+def _gpt_fields(title: str, *sizes: Any, **changed: Any) -> ClassFields:
+    return ClassFields(f"{title}Config", _changed(_GPT, _GPT_SIZES, sizes, changed), _ALIASES)
 
 
 _LLAMA, _QWEN = (32000, 4096, 11008, 32, 32, 2048, None), (151936, 4096, 22016, 32, 32, 32768, 32)
@@ -287,7 +325,6 @@ _LABELS: Mapping[Answers, Answering] = {
         fields=TYPED_LABELS,
     )
 }
-_NONE: Mapping[Answers, Answering] = {}
 _NO_WEIGHTS = (".attn.bias", ".attention.bias", ".masked_bias", "rotary_emb.inv_freq")
 """Endings of masks and angles, as saved by older versions of transformers."""
 
@@ -305,17 +342,18 @@ class Decoder(Family):
         "norm": "rms", "norm_order": "pre", "norm_affine": True, "final_norm": "affine",
     }  # fmt: skip
     answering = _LABELS
+    roles = {"bos_token_id": "first_id", "eos_token_id": "end_id", "pad_token_id": "pad_id"}
     prefix, heads = "model.", ("lm_head.",)
-    table_and_norm = ("embed_tokens", "norm")
-    """Modules of the embedding and of the last norm."""
-    positions_table = ""
-    """Module of learned positions, if any."""
+    parts = pairs_of("embedding:embed_tokens final_norm:norm head:lm_head")
     unit = "layers.{layer}."
     layer: Mapping[str, str] = LLAMA
     always_biased: Maps = frozenset()
     """Maps that always have a bias."""
     is_local: Callable[[int, Fields], bool] = staticmethod(lambda n, fields: _has_window(fields))
     """Check for the window of a layer, in a file without ``layer_types``."""
+    bases: Sequence[str] = ()
+    """Fields of the rotary bases of global and of local layers, where they have bases of their own.
+    """
 
     def __init__(self, answers: Answers = "tokens") -> None:
         self._own = {n for n, row in self.fields.fields.items() if row is not _OTHERS.get(n)}
@@ -327,11 +365,7 @@ class Decoder(Family):
         if "block" in self.always:
             rows["block"] = Rule(lambda config: _is_parallel(config) is True)
         self.exceptions = {**rows, **self.exceptions}
-        table, norm = self.table_and_norm
-        self.parts = (("embedding", table), ("final_norm", norm), ("head", "lm_head"))
-        if self.positions_table:
-            self.parts += (("positions.tables.0", self.positions_table),)
-        self.ties = {"lm_head.weight": f"{table}.weight"}
+        self.ties = {"lm_head.weight": f"{dict(self.parts)['embedding']}.weight"}
         super().__init__(answers)
 
     def is_ignored(self, name: str) -> bool:
@@ -363,25 +397,15 @@ class Decoder(Family):
         """Convert rotary positions, in the table of transformers 5 or the fields of 4."""
         fields = content.fields
         table = fields["rope_scaling"] or fields["rope_parameters"]
-        return {"rotary_base": base_of(table, fields["rope_theta"])}
+        return {"rotary_base": _base(table, fields["rope_theta"])}
 
     def _windows(self, content: ClassConfig) -> Fields:
         """Convert the window, at most the longest input, and the types of layers."""
-        fields, n_layers = dict(content.fields), content.ours["n_layers"]
+        fields = dict(content.fields)
         if fields["use_sliding_window"] is False:
             fields["sliding_window"] = None
-        window = fields["sliding_window"]
-        are_local = [each == LOCAL for each in fields["layer_types"] or ()]
-        if fields["layer_types"] is None:
-            are_local = [self.is_local(n, fields) for n in range(n_layers)]
-        check_count(content, "layer_types", are_local)
-        if not any(are_local):
-            return {"attention_window": "none"}
-        if window is None:
-            needed = "a sliding_window, and use_sliding_window where the class has it"
-            raise content.error(f"layers of {LOCAL} need {needed}")
-        window = min(window, content.ours["max_len"])
-        return {"attention_window": window, "window_pattern": pattern(are_local, "LG")}
+        window = fields["sliding_window"] and min(fields["sliding_window"], content.ours["max_len"])
+        return read_layers(content, lambda n: self.is_local(n, fields), window, self.bases)
 
     def required_fields(self, config: ResolvedModel) -> Fields:
         """Return the fields required by the class, with biases of maps that share a field."""
@@ -389,46 +413,42 @@ class Decoder(Family):
         bias = _as_bias(self.always_biased.union(*shared))
         return {**super().required_fields(config), "bias": bias}
 
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, biases, rotary positions and windows, of the class's fields."""
-        base, local = config.rotary_base, config.rotary_local_base
-        local = base if isinstance(local, str) else local
+    def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
+        """Convert a config, with biases, rotary positions and windows by the class's fields."""
         n_turned = n_rotated(config, config.d_head)
         share = n_turned / config.d_head
         if int(config.d_head * share) < n_turned:  # a class rounds down
             share = math.nextafter(share, 1.0)
-        rope = rope_table(base)
+        layers = written_layers(config)
+        types, ropes = layers["layer_types"], layers["rope_parameters"]
+        rope = ropes[GLOBAL]
         if "rotary_pct" in self._own:
             rope["partial_rotary_factor"] = share
-        elif "rope_local_base_freq" in self._own:
-            rope = {GLOBAL: rope, LOCAL: rope_table(local)}
-        forms = [form for (form, *_) in attention_forms(config, stacks(config)[0]) if form]
-        are_local = [form.window is not None for form in forms]
-        window = config.attention_window if any(are_local) else None
+        window = config.attention_window if LOCAL in types else None
         if "layer_types" in self._own and "use_sliding_window" not in self._own:
             window = window or config.max_len  # the class needs a number
+        forms = [form for (form, *_) in attention_forms(config, stacks(config)[0]) if form]
         is_rotary, biased = config.positions == "rotary", _biased(config)
         written: Fields = {
             **{name: maps <= biased for name, maps in _BIASES.items()},
-            "rope_parameters": rope,
-            "rope_theta": base,
-            "rope_local_base_freq": local,
-            "rotary_emb_base": base,
+            "rope_parameters": ropes if self.bases else rope,
+            "rope_theta": config.rotary_base,
+            "rope_local_base_freq": ropes[LOCAL]["rope_theta"],
+            "rotary_emb_base": config.rotary_base,
             "rotary_pct": share,
             "rotary_dim": n_turned,
             "use_parallel_residual": _is_parallel(config),
-            "use_sliding_window": any(are_local),
+            "use_sliding_window": LOCAL in types,
             "sliding_window": window,
-            "layer_types": [LOCAL if each else GLOBAL for each in are_local],
+            "layer_types": types,
             "no_rope_layers": [int(is_rotary and form.has_positions) for form in forms],
         }
         own = {name: value for name, value in written.items() if name in self._own}
-        return self.special_ids(tokenizer) | own
+        return super().write_config(config, tokenizer) | own
 
-    def special_ids(self, tokenizer: Tokenizer | None) -> Fields:
+    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids: without a start, the end id also marks the beginning."""
-        roles = {"bos_token_id": "first_id", "eos_token_id": "end_id", "pad_token_id": "pad_id"}
-        ids = {name: getattr(tokenizer, role, None) for name, role in roles.items()}
+        ids = super().written(config, tokenizer)
         return ids | ({"pad_token_id": padding_id(tokenizer)} if self.answers == "labels" else {})
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
@@ -481,29 +501,22 @@ class Gpt2(Decoder):
 
     model_type, name, title, predicts = "gpt2", "GPT2", "GPT-2", "LMHeadModel"
     fields = _gpt_fields(
-        "GPT2",
-        tie_word_embeddings=True,
-        n_inner=same(None, "d_ff"),
+        "GPT2", 50257, 768, None, 12, 12, 1024, tie_word_embeddings=True,
         activation_function=network("gelu_new", ACTIVATIONS),
         scale_attn_weights=switch(True, "attention_scale", "sqrt", "none"),
-        scale_attn_by_inverse_layer_idx=harmless(False),
-        reorder_and_upcast_attn=harmless(False),
-    )
+        scale_attn_by_inverse_layer_idx=harmless(False), reorder_and_upcast_attn=harmless(False),
+    )  # fmt: skip
     always: Fields = {**Decoder.always, "norm": "layer", "norm_bias": True, "positions": "learned"}
     answering: Mapping[Answers, Answering] = {
         "labels": replace(_LABELS["labels"], fields={**TYPED_LABELS, "pad_token_id": _PADDING})
     }
     prefix, unit, is_transposed = "transformer.", "h.{layer}.", True
-    table_and_norm, positions_table = ("wte", "ln_f"), "wpe"
+    parts = pairs_of("embedding:wte final_norm:ln_f head:lm_head positions.tables.0:wpe")
     layer = _layer("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
     always_biased: Maps = frozenset(_MAPS)
 
     def _rotation(self, content: ClassConfig) -> Fields:
         return {}
-
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids."""
-        return self.special_ids(tokenizer)
 
 
 class Gpt1(Gpt2):
@@ -513,9 +526,10 @@ class Gpt1(Gpt2):
     # Every name of a GELU means the tanh form here.
     _networks = {name: ACTIVATIONS[name] for name in ("relu", "silu", "swish")}
     _networks["gelu"] = ACTIVATIONS["gelu_new"]
-    _sizes = {"vocab_size": 40478, "n_positions": 512}
-    _afn = network("gelu", _networks)
-    fields = _gpt_fields("OpenAIGPT", **_sizes, tie_word_embeddings=True, afn=_afn)
+    fields = _gpt_fields(
+        "OpenAIGPT", 40478, 768, ..., 12, 12, 512, tie_word_embeddings=True,
+        afn=network("gelu", _networks),
+    )  # fmt: skip
     constants: Fields = {}
     # Positions as output classes are omitted, and the certificate says so.
     always: Fields = {**Gpt2.always, "norm_order": "post", "final_norm": "none"}
@@ -539,7 +553,7 @@ class Gpt1(Gpt2):
             parts={"label_head": "multiple_choice_head.summary"},
         ),
     }
-    table_and_norm, positions_table = ("tokens_embed", "ln_f"), "positions_embed"
+    parts = pairs_of("embedding:tokens_embed head:lm_head positions.tables.0:positions_embed")
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
         """Return the tied output matrix of a two-headed class, which some versions expect."""
@@ -608,10 +622,10 @@ class SmolLM3(Decoder):
 
     def _rotation(self, content: ClassConfig) -> Fields:
         marks = _has_positions(content.fields)
-        check_count(content, "no_rope_layers", marks)
-        if not any(marks):
+        letters = _pattern(content, "no_rope_layers", marks, "PN")
+        if "P" not in letters:
             return {"positions": "none"}
-        return {**super()._rotation(content), "position_pattern": pattern(marks, "PN")}
+        return {**super()._rotation(content), "position_pattern": letters}
 
 
 class Olmo2(Decoder):
@@ -671,16 +685,7 @@ class Gemma3(Gemma2):
     }
     layer = {**Gemma2.layer, **HEAD_NORMS}
     is_local = staticmethod(lambda n, fields: (n + 1) % fields["sliding_window_pattern"] > 0)
-
-    def _rotation(self, content: ClassConfig) -> Fields:
-        fields, tables = content.fields, content.fields["rope_parameters"] or {}
-        base = base_of(tables.get(GLOBAL), fields["rope_theta"])
-        local = base_of(tables.get(LOCAL), fields["rope_local_base_freq"])
-        windows = self._windows(content).get("window_pattern", "G")
-        if "G" not in windows:
-            return {"rotary_base": local}
-        has_both = "L" in windows and base != local
-        return {"rotary_base": base, "rotary_local_base": local if has_both else "same"}
+    bases = ("rope_theta", "rope_local_base_freq")
 
 
 class Granite(Decoder):
@@ -697,7 +702,7 @@ class Granite(Decoder):
         residual_multiplier=same(1.0, "residual_scale"),
     )
     always = {name: value for name, value in Decoder.always.items() if name != "embedding_scale"}
-    answering = _NONE
+    answering: Mapping[Answers, Answering] = {}
 
 
 class NanoChat(Decoder):
@@ -713,7 +718,7 @@ class NanoChat(Decoder):
     always |= {"rotary_layout": "halves-clockwise"}
     # A norm without gains commutes with a rotation.
     exceptions: Table = {"qk_norm_place": ("before", "after")}
-    answering = _NONE
+    answering: Mapping[Answers, Answering] = {}
     layer = {**LLAMA, "1.function.input": "mlp.fc1", "1.function.output": "mlp.fc2"}
 
 
@@ -729,7 +734,7 @@ class Cohere(Decoder):
     )  # fmt: skip
     always: Fields = {**Decoder.always, "norm": "layer", "norm_bias": False}
     always |= {"rotary_layout": "interleaved", "block": "parallel"}
-    answering = _NONE
+    answering: Mapping[Answers, Answering] = {}
 
 
 class GptNeoX(Decoder):
@@ -752,7 +757,8 @@ class GptNeoX(Decoder):
         "block": Rule(lambda config: _is_parallel(config) is not None),
         "parallel_norm": Rule(lambda c: not _is_parallel(c) or c.parallel_norm == "separate"),
     }
-    prefix, table_and_norm = "gpt_neox.", ("embed_in", "final_layer_norm")
+    prefix = "gpt_neox."
+    parts = pairs_of("embedding:embed_in final_norm:final_layer_norm head:lm_head")
     layer = _layer(
         *("input_layernorm", "attention.query_key_value", "attention.dense"),
         *("post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
@@ -769,7 +775,7 @@ class GptNeoX(Decoder):
         fields, width = content.fields, content.ours["d_model"] // content.ours["n_heads"]
         table = fields["rope_scaling"] or fields["rope_parameters"] or {}
         share = table.get("partial_rotary_factor", fields["rotary_pct"])
-        base = base_of(table, fields["rotary_emb_base"])
+        base = _base(table, fields["rotary_emb_base"])
         # The class rounds down.
         return {"rotary_base": base, "rotary_fraction": int(width * share) / width or share}
 
@@ -784,16 +790,15 @@ class GptJ(Decoder):
     """GPT-J's classes: parallel sub-layers, layer norms, interleaved rotation of some features."""
 
     model_type, name, title = "gptj", "GPTJ", "GPT-J"
-    _sizes = {"vocab_size": 50400, "n_positions": 2048, "n_embd": 4096, "n_layer": 28, "n_head": 16}
     fields = _gpt_fields(
-        "GPTJ", **_sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        n_inner=same(None, "d_ff"), rotary_dim=Field(64, whole(WIDEST)),
+        "GPTJ", 50400, 4096, None, 28, 16, 2048,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, rotary_dim=Field(64, whole(WIDEST)),
         activation_function=network("gelu_new", _UNGATED),
     )  # fmt: skip
     always: Fields = {**Cohere.always, "norm_bias": True, "head_bias": True}
     exceptions: Table = {"rotary_base": (10_000.0,), "rotary_fraction": ANY}
     answering = Gpt2.answering
-    prefix, unit, table_and_norm = "transformer.", "h.{layer}.", ("wte", "ln_f")
+    prefix, unit, parts = "transformer.", "h.{layer}.", Gpt2.parts[:3]
     layer = _layer(
         *("ln_1", "attn.q_proj attn.k_proj attn.v_proj", "attn.out_proj"),
         *("", "mlp.fc_in", "mlp.fc_out"),

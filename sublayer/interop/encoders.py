@@ -9,19 +9,16 @@ from torch import Tensor
 
 from sublayer.config.model import FFNS
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import attention_forms, head_activation, is_factorised, stacks
+from sublayer.config.stacks import head_activation, is_factorised
 from sublayer.config.table import LONGEST_WINDOW, MOST_LAYERS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.decoders import (
     GATED_OF,
-    GLOBAL,
     LAYER_TYPES,
-    LOCAL,
-    check_count,
-    pattern,
+    read_layers,
     rope_by_type,
-    rope_table,
+    written_layers,
 )
 from sublayer.interop.family import (
     NO_OTHER_HEAD,
@@ -276,11 +273,6 @@ class Bert(Family):
                 raise content.error(f"{network}, but the class's heads have the exact GELU")
             fields |= {"gelu": "exact"} | ({"head_activation": "gelu"} if head != "none" else {})
         return fields
-
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids."""
-        roles = {"bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id"}
-        return {name: getattr(tokenizer, role, None) for name, role in roles.items()}
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
         """Return the second name of the output's bias, which a file without ties holds too."""
@@ -652,39 +644,18 @@ class ModernBert(Bert):
         fields, given = super().particular(content, weights), content.fields
         if fields.get("head_bias"):
             fields["head_bias"] = given["decoder_bias"]
-        n_layers, types = given["num_hidden_layers"], given["layer_types"]
-        every = given["global_attn_every_n_layers"]
-        if types is None:
-            types = [LOCAL if layer % every else GLOBAL for layer in range(n_layers)]
-        are_local = [each == LOCAL for each in types]
-        check_count(content, "layer_types", are_local)
-        ropes = given["rope_parameters"] or {}
-        bases = {
-            kind: float((ropes.get(kind) or {}).get("rope_theta", given[default]))
-            for kind, default in ((GLOBAL, "global_rope_theta"), (LOCAL, "local_rope_theta"))
-        }
-        fields["rotary_base"] = bases[LOCAL if all(are_local) else GLOBAL]
-        if any(are_local):
-            window = given["local_attention"]
-            fields |= {"attention_window": window, "window_pattern": pattern(are_local, "LG")}
-            if bases[LOCAL] != fields["rotary_base"]:
-                fields["rotary_local_base"] = bases[LOCAL]
-        return fields
+        every, window = given["global_attn_every_n_layers"], given["local_attention"]
+        bases = ("global_rope_theta", "local_rope_theta")
+        return fields | read_layers(content, lambda layer: layer % every > 0, window, bases)
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids, and the fields of attentions and their angles."""
-        (stack,) = stacks(config)
-        forms = [form for of_block in attention_forms(config, stack) for form in of_block if form]
-        local = config.rotary_local_base
-        base, window = config.rotary_base, config.attention_window
-        bases = {GLOBAL: base, LOCAL: base if isinstance(local, str) else local}
-        ids = super().written(config, tokenizer)
+        ids, window = super().written(config, tokenizer), config.attention_window
         return {
             **ids,
             "cls_token_id": ids["bos_token_id"],
             "sep_token_id": ids["eos_token_id"],
             "decoder_bias": config.head_bias,
-            "layer_types": [GLOBAL if form.window is None else LOCAL for form in forms],
             "local_attention": 128 if isinstance(window, str) else window,
-            "rope_parameters": {kind: rope_table(base) for kind, base in bases.items()},
+            **written_layers(config),
         }

@@ -206,6 +206,10 @@ class Family:
     """Prefixes of the names of heads; the first head answers a task."""
     unread: Mapping[str, str] = {}
     """Beginnings of the names of heads that an import leaves out, and what these heads do."""
+    roles: Mapping[str, str] = {
+        "bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id",
+    }  # fmt: skip
+    """Fields of special ids, and the attributes of a tokenizer that they hold."""
     ties: Mapping[str, str] = {}
     """Copies, by name, and the tensors that they equal where config.json ties them."""
     parts: tuple[tuple[str, str], ...]
@@ -294,7 +298,7 @@ class Family:
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids, and derived fields."""
-        return {}
+        return {name: getattr(tokenizer, role, None) for name, role in self.roles.items()}
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the class's tensors with an expanded model's, optional ones included."""
