@@ -15,7 +15,7 @@ from sublayer.config.stacks import attention_forms, entries, has_bias, n_rotated
 from sublayer.config.table import LARGEST_FACTOR, LONGEST_WINDOW, MOST_LAYERS, WIDEST
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.interop.classifiers import fold_bias, padding_id, traversal_files, with_added_marks
-from sublayer.interop.family import TYPED_LABELS, Answering, Answers, Family, Fields, Tensors
+from sublayer.interop.family import NAMED, TYPED_LABELS, Answering, Answers, Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ANY,
@@ -274,9 +274,6 @@ class _ByHead(Pair):
 
     n_heads: int = 1
 
-    def shape(self, ours: torch.Size) -> list[int]:
-        return [ours[0] * ours[1], *ours[2:]]
-
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
         by_head = parts[0].reshape(self.n_heads, 3, -1, *ours[2:])  # [H, 3, K, ...]
         return by_head.transpose(0, 1).reshape(ours)
@@ -317,13 +314,7 @@ def _is_parallel(config: ResolvedModel) -> bool | None:
 _DIVIDED = Rule(lambda config: config.d_model % config.n_heads == 0)
 """Heads that divide the width, as some classes want even where heads have a width of their own."""
 _LABELS: Mapping[Answers, Answering] = {
-    "labels": Answering(
-        "ForSequenceClassification",
-        heads=("score.weight",),
-        outputs={"logits": "label_logits"},
-        always={"pooler": "none"},
-        fields=TYPED_LABELS,
-    )
+    "labels": Answering({"pooler": "none"}, heads=("score.weight",), fields=TYPED_LABELS)
 }
 _NO_WEIGHTS = (".attn.bias", ".attention.bias", ".masked_bias", "rotary_emb.inv_freq")
 """Endings of masks and angles, as saved by older versions of transformers."""
@@ -347,6 +338,8 @@ class Decoder(Family):
     parts = pairs_of("embedding:embed_tokens final_norm:norm head:lm_head")
     unit = "layers.{layer}."
     layer: Mapping[str, str] = LLAMA
+    is_transposed = False
+    """True where the maps of blocks are ``[d_in, d_out]``."""
     always_biased: Maps = frozenset()
     """Maps that always have a bias."""
     is_local: Callable[[int, Fields], bool] = staticmethod(lambda n, fields: _has_window(fields))
@@ -538,10 +531,9 @@ class Gpt1(Gpt2):
         **Gpt2.answering,
         # The class always has the head that predicts tokens too.
         "choices": Answering(
-            "DoubleHeadsModel",
+            {"pooler": "none", "label_outputs": 1},
+            named=("DoubleHeadsModel", {"logits": "logits", "mc_logits": "choice_logits"}),
             heads=("multiple_choice_head.", "lm_head."),
-            outputs={"logits": "logits", "mc_logits": "choice_logits"},
-            always={"pooler": "none", "label_outputs": 1},
             left_out={},
             # Any other summary would read other states, or apply more than a linear map.
             fields={
@@ -680,9 +672,8 @@ class Gemma3(Gemma2):
     fields = _fields("Gemma3Text", 262208, 2304, 9216, 26, 8, 131072, 4, **_more)
     always: Fields = {**Gemma2.always, "qk_norm": "rms", "qk_norm_gain": True}
     exceptions: Table = {**Gemma2.exceptions, "rotary_local_base": ANY}
-    answering: Mapping[Answers, Answering] = {
-        "labels": replace(_LABELS["labels"], ending="TextForSequenceClassification")
-    }
+    _named = ("TextForSequenceClassification", NAMED["labels"][1])
+    answering: Mapping[Answers, Answering] = {"labels": replace(_LABELS["labels"], named=_named)}
     layer = {**Gemma2.layer, **HEAD_NORMS}
     is_local = staticmethod(lambda n, fields: (n + 1) % fields["sliding_window_pattern"] > 0)
     bases = ("rope_theta", "rope_local_base_freq")

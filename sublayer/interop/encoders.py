@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +39,6 @@ from sublayer.interop.foreign_config import (
     Link,
     Rule,
     Table,
-    absent,
     flag,
     harmless,
     is_gelu,
@@ -50,10 +48,12 @@ from sublayer.interop.foreign_config import (
     optional,
     pairs_of,
     rule_of,
+    switched_off,
     token_id,
     whole,
 )
 from sublayer.interop.tokenizers import framing_files
+from sublayer.interop.weight_map import BlockNames
 
 _FIELDS: dict[str, Field] = {
     **NEVER,
@@ -62,20 +62,27 @@ _FIELDS: dict[str, Field] = {
     "pad_token_id": Field(0, optional(token_id)),
     "is_encoder_decoder": harmless(False),
 }
+_BY_BERT: dict[str, Field] = {
+    **_FIELDS,
+    **linked(
+        """
+        hidden_size:d_model=768 num_hidden_layers:n_layers=12 num_attention_heads:n_heads=12
+        intermediate_size:d_ff=3072 layer_norm_eps:norm_eps=1e-12 hidden_dropout_prob:dropout=0.1
+        attention_probs_dropout_prob:dropout_attention=0.1
+        """
+    ),
+    "hidden_act": network("gelu", ACTIVATIONS),
+    "type_vocab_size": harmless(2),
+}
+"""Fields by BERT's names."""
 
 
-def _fields(title: str, sizes: str, **more: Field) -> ClassFields:
-    """Build the fields of a class by BERT's names, with sizes of its own, and more."""
-    fields = {
-        **_FIELDS,
-        **linked("hidden_size:d_model=768 num_hidden_layers:n_layers=12"),
-        **linked("num_attention_heads:n_heads=12 intermediate_size:d_ff=3072"),
-        **linked("hidden_dropout_prob:dropout=0.1 layer_norm_eps:norm_eps=1e-12"),
-        **linked("attention_probs_dropout_prob:dropout_attention=0.1"),
-        "hidden_act": network("gelu", ACTIVATIONS),
-        "type_vocab_size": harmless(2),
-    }
-    return ClassFields(title, {**fields, **linked(sizes), **more})
+def _fields(
+    title: str, base: Mapping[str, Field], sizes: str, aliases: str = "", /, **more: Field
+) -> ClassFields:
+    """Build the fields of a class: those of a base, with sizes of its own, and more."""
+    fields = {**base, **linked(sizes), **more}
+    return ClassFields(f"{title}Config", fields, dict(pairs_of(aliases)))
 
 
 _SUMMARY = {
@@ -84,33 +91,33 @@ _SUMMARY = {
     "summary_activation": harmless("gelu"),
     "summary_proj_to_labels": harmless(None, False),
 }
-_ALWAYS: Fields = {"kind": "encoder", "norm_order": "post", "norm_affine": True, "bias": True}
-_ALWAYS |= {"final_norm": "none", "positions": "learned", "embedding_norm": "affine"}
-_ALWAYS |= {"embedding_scale": "none", "share": "none", "head_bias": True}
-# Departure: what would be initialised anew is cut at two standard deviations, as BERT was released;
-# transformers does not cut.
-_ALWAYS |= {"init": "truncated"}
+_ALWAYS: Fields = {
+    "kind": "encoder", "norm_order": "post", "norm_affine": True, "bias": True,
+    "final_norm": "none", "positions": "learned", "embedding_norm": "affine",
+    "embedding_scale": "none", "share": "none", "head_bias": True,
+    # Departure: what would be initialised anew is cut at two standard deviations, as BERT was
+    # released; transformers does not cut.
+    "init": "truncated",
+}  # fmt: skip
+
+
+def _follows_networks(config: ResolvedModel) -> bool:
+    of_networks = [FFNS[name].activation for name in networks(config) if name in FFNS]
+    return config.head == "none" or head_activation(config) in of_networks
+
+
 _HEADS: Table = {
     "head": ("transform", "none"),
-    "head_activation": Rule(
-        lambda config: (
-            config.head == "none"
-            or head_activation(config)
-            in [FFNS[name].activation for name in networks(config) if name in FFNS]
-        ),
-        head_activation,
-    ),
+    "head_activation": Rule(_follows_networks, head_activation),
     "share": ("none", "attention", "ffn"),
 }
 """Rows of classes whose head of tokens has the activation of the networks."""
 _EXACT_HEADS: Table = {
     **_HEADS,
     "head_activation": Rule(
-        lambda config: config.head == "none" or head_activation(config) == "gelu", head_activation
+        lambda c: c.head == "none" or head_activation(c) == "gelu", head_activation
     ),
-    "gelu": Rule(
-        lambda config: config.gelu == "exact" or not _has_gelu(config.head, config.pooler)
-    ),
+    "gelu": Rule(lambda c: c.gelu == "exact" or not _has_gelu(c.head, c.pooler)),
 }
 """Rows of classes whose heads have the exact GELU, whatever the networks have."""
 
@@ -132,29 +139,31 @@ def _answering(
     norm where the model without this head has none. ``fields`` are of both.
     """
 
-    def of_texts(ending: str, output: str, theirs: str, **more: Any) -> Answering:
-        ours = ("label_head", "pooler.linear", "pooler.norm")
-        parts = dict(zip(ours, theirs.split(), strict=False))
-        heads = tuple(f"{name}." for name in parts.values())
-        return Answering(ending, heads, {"logits": output}, parts=parts, **more)
-
-    of_labels = {"always": {"pooler": pooler}, "fields": {**TYPED_LABELS, **fields}}
-    # The class has one output, whatever its labels.
-    always = {"pooler": pooler, "label_outputs": 1}
-    of_one = {"always": always, "fields": {**fields, **of_choices}}
+    ours = ("label_head", "pooler.linear", "pooler.norm")
+    of_labels, of_choice = (
+        dict(zip(ours, names.split(), strict=False)) for names in (labels, choices or labels)
+    )
     return {
-        "labels": of_texts("ForSequenceClassification", "label_logits", labels, **of_labels),
-        "choices": of_texts("ForMultipleChoice", "choice_logits", choices or labels, **of_one),
+        "labels": Answering({"pooler": pooler}, fields={**TYPED_LABELS, **fields}, parts=of_labels),
+        # The class has one output, whatever its labels.
+        "choices": Answering(
+            {"pooler": pooler, "label_outputs": 1},
+            fields={**fields, **of_choices},
+            parts=of_choice,
+        ),
         "spans": Answering(
-            "ForQuestionAnswering",
-            ("qa_outputs.",),
-            {"start_logits": "start_logits", "end_logits": "end_logits"},
-            always={"span_head": "independent"},
+            {"span_head": "independent"},
             left_out={**NO_OTHER_HEAD, "pooler": "none"},
             fields={"num_labels": harmless(2)},
             parts={"span_head": "qa_outputs"},
         ),
     }
+
+
+def _block(attention: str, ffn: str) -> Mapping[str, BlockNames]:
+    """Split the names of a norm, the first maps and the last map, of each sub-layer."""
+    rows = {"attention": attention.split(), "ffn": ffn.split()}
+    return {name: (norm, tuple(into), out) for name, (norm, *into, out) in rows.items()}
 
 
 _WORDS = "embeddings.word_embeddings.weight"
@@ -173,17 +182,14 @@ class Bert(Family):
     """BERT's classes: for pre-training, or for labels, choices or spans."""
 
     model_type, name, title, predicts = "bert", "Bert", "BERT", "ForMaskedLM"
-    fields = _fields("BertConfig", "vocab_size=30522")
+    fields = _fields("Bert", _BY_BERT, "vocab_size=30522")
     constants: Fields = {"type_vocab_size": 2}
     always: Fields = {**_ALWAYS, "segments": "both"}
     exceptions: Table = {
         **_HEADS,
         "sentence_classes": (0, 2),
         "pooler": Rule(
-            lambda config: (
-                config.pooler == "tanh"
-                or (config.pooler == "none" and config.sentence_classes != 2)
-            )
+            lambda c: c.pooler == "tanh" or (c.pooler == "none" and c.sentence_classes != 2)
         ),
     }
     answering: Mapping[Answers, Answering] = _answering("tanh", "classifier")
@@ -202,14 +208,11 @@ class Bert(Family):
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
     unit = "encoder.layer.{layer}."
-    block = {
-        "attention": (
-            "attention.output.LayerNorm",
-            ("attention.self.query", "attention.self.key", "attention.self.value"),
-            "attention.output.dense",
-        ),
-        "ffn": ("output.LayerNorm", "intermediate.dense", "output.dense"),
-    }
+    block = _block(
+        "attention.output.LayerNorm attention.self.query attention.self.key attention.self.value "
+        "attention.output.dense",
+        "output.LayerNorm intermediate.dense output.dense",
+    )
     judging = ("seq_relationship_logits", "ForNextSentencePrediction", "logits")
     """The logits of pairs beside those of tokens; the class of pairs alone, and its logits."""
 
@@ -253,15 +256,13 @@ class Bert(Family):
         """
         fields: Fields = {}
         if self.answers == "tokens":
-            has = {ours: f"{theirs}.weight" in weights for ours, theirs in self.parts}
+            held = {ours for ours, theirs in self.parts if f"{theirs}.weight" in weights}
             of_head = tuple(theirs for ours, theirs in self.parts if ours.startswith("head."))
             has_head = any(name.startswith(of_head) for name in weights)
-            has_sentence = has.get("sentence_head", False)
-            # A sentence head is never without a pooler.
-            has_pooler = has_sentence or has.get("pooler.linear", False)
             fields = {
-                "sentence_classes": 2 if has_sentence else 0,
-                "pooler": "tanh" if has_pooler else "none",
+                "sentence_classes": 2 if "sentence_head" in held else 0,
+                # A sentence head is never without a pooler.
+                "pooler": "tanh" if held & {"sentence_head", "pooler.linear"} else "none",
                 "head": "transform" if has_head else "none",
                 "head_bias": has_head,
             }
@@ -304,7 +305,8 @@ class Albert(Bert):
 
     model_type, name, title = "albert", "Albert", "ALBERT"
     fields = _fields(
-        "AlbertConfig",
+        "Albert",
+        _BY_BERT,
         """
         vocab_size=30000 embedding_size:d_embed=128 hidden_size:d_model=4096
         num_attention_heads:n_heads=64 intermediate_size:d_ff=16384 hidden_dropout_prob:dropout=0.0
@@ -318,13 +320,10 @@ class Albert(Bert):
         **Bert.exceptions,
         # No class has the head of sentences without that of tokens.
         "head": Rule(
-            lambda config: (
-                config.head == "transform"
-                or (config.head == "none" and not config.sentence_classes)
-            )
+            lambda c: c.head == "transform" or (c.head == "none" and not c.sentence_classes)
         ),
         "embedding_projection": Rule(
-            lambda config: config.embedding_projection == "sum" or not is_factorised(config)
+            lambda c: c.embedding_projection == "sum" or not is_factorised(c)
         ),
         "share": ANY,
     }
@@ -338,14 +337,10 @@ class Albert(Bert):
     )
     ties = {"predictions.decoder.weight": _WORDS, "predictions.decoder.bias": "predictions.bias"}
     unit = "encoder.albert_layer_groups.{group}.albert_layers.{inner}."
-    block = {
-        "attention": (
-            "attention.LayerNorm",
-            ("attention.query", "attention.key", "attention.value"),
-            "attention.dense",
-        ),
-        "ffn": ("full_layer_layer_norm", "ffn", "ffn_output"),
-    }
+    block = _block(
+        "attention.LayerNorm attention.query attention.key attention.value attention.dense",
+        "full_layer_layer_norm ffn ffn_output",
+    )
     judging = ("sop_logits", "ForPreTraining", "sop_logits")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
@@ -422,8 +417,7 @@ class Roberta(Bert):
 
     model_type, name, title = "roberta", "Roberta", "RoBERTa"
     fields = _fields(
-        "RobertaConfig",
-        "vocab_size=50265",
+        *("Roberta", _BY_BERT, "vocab_size=50265"),
         max_position_embeddings=Field(512, rule_of("max_len")),
         pad_token_id=Field(1, token_id),
         type_vocab_size=Field(2, harmless(2, 1).rule, Link("segments", {2: "both", 1: "none"})),
@@ -501,15 +495,15 @@ class DistilBert(Bert):
     """DistilBERT's classes: norms with an eps of 1e-12, and a ReLU before the labels."""
 
     model_type, name, title = "distilbert", "DistilBert", "DistilBERT"
-    fields = ClassFields(
-        "DistilBertConfig",
-        {
-            **_FIELDS,
-            **linked("vocab_size=30522 dim:d_model=768 n_layers=6 n_heads=12 hidden_dim:d_ff=3072"),
-            **linked("dropout=0.1 attention_dropout:dropout_attention=0.1"),
-            "activation": network("gelu", ACTIVATIONS),
-        },
-        {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    fields = _fields(
+        "DistilBert",
+        _FIELDS,
+        """
+        vocab_size=30522 dim:d_model=768 n_layers=6 n_heads=12 hidden_dim:d_ff=3072 dropout=0.1
+        attention_dropout:dropout_attention=0.1
+        """,
+        "hidden_size:dim num_attention_heads:n_heads num_hidden_layers:n_layers",
+        activation=network("gelu", ACTIVATIONS),
     )
     constants: Fields = {}
     # The class has no setting for the eps.
@@ -525,14 +519,10 @@ class DistilBert(Bert):
     )
     ties = {"vocab_projector.weight": _WORDS}
     unit = "transformer.layer.{layer}."
-    block = {
-        "attention": (
-            "sa_layer_norm",
-            ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-            "attention.out_lin",
-        ),
-        "ffn": ("output_layer_norm", "ffn.lin1", "ffn.lin2"),
-    }
+    block = _block(
+        "sa_layer_norm attention.q_lin attention.k_lin attention.v_lin attention.out_lin",
+        "output_layer_norm ffn.lin1 ffn.lin2",
+    )
 
 
 class Electra(Bert):
@@ -540,7 +530,8 @@ class Electra(Bert):
 
     model_type, name, title = "electra", "Electra", "ELECTRA"
     fields = _fields(
-        "ElectraConfig",
+        "Electra",
+        _BY_BERT,
         """
         vocab_size=30522 embedding_size:d_embed=128 hidden_size:d_model=256
         num_attention_heads:n_heads=4 intermediate_size:d_ff=1024
@@ -569,43 +560,33 @@ class Electra(Bert):
     ties = {"generator_lm_head.weight": _WORDS}
 
 
-_OF_MODERN = _answering(
-    "transform",
-    "classifier head.dense head.norm",
-    fields={"classifier_pooling": harmless("cls")},
-)
-# A head of spans reads a layer on every state, which ours does not have.
-del _OF_MODERN["spans"]
-
-
 class ModernBert(Bert):
     """ModernBERT's classes: pre-norm but before the first attention, rotary, local and global."""
 
     model_type, name, title = "modernbert", "ModernBert", "ModernBERT"
-    fields = ClassFields(
-        "ModernBertConfig",
-        {
-            **_FIELDS,
-            **linked("vocab_size=50368 hidden_size:d_model=768 num_hidden_layers:n_layers=22"),
-            **linked("num_attention_heads:n_heads=12 intermediate_size:d_ff=1152"),
-            **linked("max_position_embeddings:max_len=8192 norm_eps=1e-5 norm_bias=False"),
-            **linked("attention_dropout:dropout_attention=0.0 mlp_dropout:dropout_ffn=0.0"),
-            **linked("embedding_dropout:dropout_embedding=0.0"),
-            **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), harmless(False)),
-            "pad_token_id": Field(50283, optional(token_id)),
-            "hidden_activation": network(
-                "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
-            ),
-            "decoder_bias": Field(True, flag),
-            "classifier_activation": harmless("gelu"),
-            "layer_types": LAYER_TYPES,
-            "global_attn_every_n_layers": Field(3, whole(MOST_LAYERS)),
-            "local_attention": Field(128, whole(LONGEST_WINDOW)),
-            "rope_parameters": Field(None, rope_by_type),
-            "rope_scaling": Field(None, absent(), is_computed=False),
-            "global_rope_theta": Field(160_000.0, rule_of("rotary_base")),
-            "local_rope_theta": Field(10_000.0, rule_of("rotary_base")),
-        },
+    fields = _fields(
+        "ModernBert",
+        _FIELDS,
+        """
+        vocab_size=50368 hidden_size:d_model=768 num_hidden_layers:n_layers=22
+        num_attention_heads:n_heads=12 intermediate_size:d_ff=1152 norm_eps=1e-5 norm_bias=False
+        max_position_embeddings:max_len=8192 attention_dropout:dropout_attention=0.0
+        mlp_dropout:dropout_ffn=0.0 embedding_dropout:dropout_embedding=0.0
+        """,
+        **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), harmless(False)),
+        pad_token_id=Field(50283, optional(token_id)),
+        hidden_activation=network(
+            "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
+        ),
+        decoder_bias=Field(True, flag),
+        classifier_activation=harmless("gelu"),
+        layer_types=LAYER_TYPES,
+        global_attn_every_n_layers=Field(3, whole(MOST_LAYERS)),
+        local_attention=Field(128, whole(LONGEST_WINDOW)),
+        rope_parameters=Field(None, rope_by_type),
+        **switched_off(("rope_scaling",)),
+        global_rope_theta=Field(160_000.0, rule_of("rotary_base")),
+        local_rope_theta=Field(10_000.0, rule_of("rotary_base")),
     )
     constants: Fields = {}
     always = {name: value for name, value in _ALWAYS.items() if name != "head_bias"}
@@ -620,7 +601,10 @@ class ModernBert(Bert):
             ANY,
         ),
     }
-    answering = _OF_MODERN
+    _pooling = {"classifier_pooling": harmless("cls")}
+    answering = _answering("transform", "classifier head.dense head.norm", fields=_pooling)
+    # A head of spans reads a layer on every state, which ours does not have.
+    del answering["spans"]
     prefix, heads = "model.", ("head.", "decoder.")
     parts = pairs_of(
         """
@@ -631,10 +615,7 @@ class ModernBert(Bert):
     )
     ties = {"decoder.weight": "embeddings.tok_embeddings.weight"}
     unit = "layers.{layer}."
-    block = {
-        "attention": ("attn_norm", "attn.Wqkv", "attn.Wo"),
-        "ffn": ("mlp_norm", "mlp.Wi", "mlp.Wo"),
-    }
+    block = _block("attn_norm attn.Wqkv attn.Wo", "mlp_norm mlp.Wi mlp.Wo")
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of heads, local and global attentions, and their angles.

@@ -161,17 +161,26 @@ class Oracle:
     """True where a token of the padding id has no position, whatever the mask says."""
 
 
+Named = tuple[str, Mapping[str, str]]
+"""Ending of a class's name, and our names of its outputs, by theirs."""
+NAMED: Mapping[Answers, Named] = {
+    "labels": ("ForSequenceClassification", {"logits": "label_logits"}),
+    "choices": ("ForMultipleChoice", {"logits": "choice_logits"}),
+    "spans": ("ForQuestionAnswering", {each: each for each in ("start_logits", "end_logits")}),
+}
+"""Those of most classes that answer tasks."""
+
+
 @dataclass(frozen=True)
 class Answering:
     """A class of transformers that answers a kind of task."""
 
-    ending: str
-    """Ending of the class's name."""
-    heads: tuple[str, ...]
-    outputs: Mapping[str, str]
-    """Our names of outputs, by theirs."""
     always: Fields
     """Fields of every model of the class."""
+    named: Named | None = None
+    """Its names, where they are not those of most classes."""
+    heads: tuple[str, ...] = ()
+    """Prefixes of the names of heads; by default those of ``parts``."""
     left_out: Fields = field(default_factory=lambda: NO_OTHER_HEAD)
     """Fields that switch off the heads that the class lacks."""
     fields: Mapping[str, Field] = field(default_factory=dict)
@@ -218,8 +227,6 @@ class Family:
     """Prefix of a sub-layer's names."""
     block: Mapping[str, BlockNames]
     """Names of a sub-layer's norm and maps, by its kind."""
-    is_transposed = False
-    """True where the maps of blocks are ``[d_in, d_out]``."""
 
     def __init__(self, answers: Answers = "tokens") -> None:
         self.answers = answers
@@ -227,7 +234,9 @@ class Family:
         table = {**COMMON, **self.fields.rows(), **rows_of(self.always), **self.exceptions}
         if answers != "tokens":
             row = self.answering[answers]
-            self.title, self.heads = self.name + row.ending, row.heads
+            ending, self.outputs = row.named or NAMED[answers]
+            self.title = self.name + ending
+            self.heads = row.heads or tuple(f"{name}." for name in row.parts.values())
             self.parts = tuple((dict(self.parts) | dict(row.parts)).items())
             self.always = {**self.always, **row.left_out, **row.always}
             self.fields = self.fields.extended(row.fields)
@@ -309,8 +318,7 @@ class Family:
 
     def pairs_of_blocks(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the tensors of blocks."""
-        names = self.block_names(config)
-        return pair_blocks(config, self.unit, names, is_transposed=self.is_transposed)
+        return pair_blocks(config, self.unit, self.block_names(config))
 
     def block_names(self, config: ResolvedModel) -> Mapping[str, BlockNames]:
         """Return the names of a block's parts, by the kind of sub-layer."""
@@ -318,9 +326,8 @@ class Family:
 
     def oracle(self, config: ResolvedModel) -> Oracle:
         """Return the transformers class to compare logits with."""
-        if self.answers in self.answering:
-            outputs = self.answering[self.answers].outputs
-            return Oracle(self.title, outputs, has_choices=self.answers == "choices")
+        if self.answers != "tokens":
+            return Oracle(self.title, self.outputs, has_choices=self.answers == "choices")
         return Oracle(self.name + self.predicts, {"logits": "logits"})
 
     def describe_unanswered(self, task: Task) -> str | None:

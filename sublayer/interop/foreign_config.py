@@ -264,10 +264,9 @@ class Content:
         Raises CheckpointError, with file and field, for an invalid value, or one that a recipe
         cannot express.
         """
-        value = self.fields[name]
-        stated = f"{name} = {show(value)}"
+        stated = f"{name} = {show(self.fields[name])}"
         try:
-            return rule(value)
+            return rule(self.fields[name])
         except Unsayable as problem:
             reason = f" ({problem})" if str(problem) else ""
             stated = f"cannot be expressed as a recipe: {stated}{reason}"
@@ -275,14 +274,14 @@ class Content:
             stated = f"{stated} {problem}"
         raise self.error(stated)
 
-    def resolve(self, fields: Mapping[str, Any], *, context: int = 1) -> ResolvedModel:
-        """Build a resolved model config from the model's fields; ``context``: default of max_len.
+    def resolve(self, fields: Mapping[str, Any]) -> ResolvedModel:
+        """Build a resolved model config from the model's fields.
 
         Raises CheckpointError where a recipe cannot express the model.
         """
         try:
             config = ModelConfig.model_validate(fields)
-            return resolve_model(config, vocab_size=fields["vocab_size"], context=context)
+            return resolve_model(config, vocab_size=fields["vocab_size"], context=1)
         except ValidationError as problem:
             first = problem.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
@@ -411,22 +410,17 @@ def harmless(*allowed: Any) -> Field:
     return Field(allowed[0], rule, is_computed=False)
 
 
-def absent(reason: str = "") -> ValueRule:
-    """Build the rule of such a field."""
-
-    def rule(value: Any) -> None:
-        if value:
-            raise Unsayable(reason)
-
-    return rule
-
-
 def switched_off(names: Collection[str], reason: str = "") -> dict[str, Field]:
     """Build fields without an equivalent in a recipe: only null, false and 0 are accepted.
 
     ``reason`` says why, in the error.
     """
-    return dict.fromkeys(names, Field(None, absent(reason), is_computed=False))
+
+    def rule(value: Any) -> None:
+        if value:
+            raise Unsayable(reason)
+
+    return dict.fromkeys(names, Field(None, rule, is_computed=False))
 
 
 def names(text: str) -> frozenset[str]:

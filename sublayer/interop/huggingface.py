@@ -29,6 +29,7 @@ from sublayer.interop.certificate import (
 from sublayer.interop.exits import Exported, HubModel
 from sublayer.interop.family import (
     CLASSIFICATION,
+    NAMED,
     REGRESSION,
     Answers,
     Family,
@@ -70,8 +71,8 @@ FAMILIES: dict[str, Family] = {
 _TELLING = ("positions", "norm_order", "d_embed", "project_embeddings", "share")
 """Fields that tell apart the classes for a kind of model."""
 _OTHER_HEADS = (
-    *("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering"),
     *("ForTokenClassification", "DoubleHeadsModel", "EncoderModel"),
+    *(ending for ending, _ in NAMED.values()),
 )
 """Endings of classes with heads, or without a stack, unlike the type's other classes."""
 

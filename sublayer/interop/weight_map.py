@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sublayer.config.model import BiasedMap
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import embedding_width, has_bias, n_copies, slot, stacks
+from sublayer.config.stacks import StackShape, embedding_width, has_bias, n_copies, slot, stacks
 from sublayer.errors import CheckpointError
 from sublayer.interop.foreign_config import QUANTISED
 from sublayer.model.model_folder import check_float, computed_dtype, usable
@@ -41,15 +41,6 @@ class Pair:
     added: float = 0.0
     """Number that their class adds to the tensor's."""
 
-    def shape(self, ours: torch.Size) -> list[int]:
-        """Return the shape of their tensors where ours has shape ``ours``."""
-        part = ours if len(self.theirs) == 1 else ours[1:]
-        if self.ours.endswith(".bias"):
-            return [1, part.numel()] if self.is_row else [part.numel()]
-        if self.is_transposed:
-            return [part[-1], part.numel() // part[-1]]
-        return [part[0] * part[1], part[2]] if len(part) == 3 else list(part)
-
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
         """Convert their tensors, in the order of ``theirs``, to ours of shape ``ours``."""
         if not parts:
@@ -61,7 +52,7 @@ class Pair:
 
     def write(self, tensor: Tensor) -> dict[str, Tensor]:
         """Convert our tensor to theirs, by name; each is a contiguous copy, without a gradient."""
-        assert self.theirs or not tensor.any(), f"{self.ours} is zeros"
+        assert self.theirs or tensor.is_meta or not tensor.any(), f"{self.ours} is zeros"
         parts = [tensor] if len(self.theirs) == 1 else list(tensor.unbind())
         written = {}
         for name, part in zip(self.theirs, parts, strict=bool(self.theirs)):
@@ -94,11 +85,7 @@ BlockNames = tuple[str, str | tuple[str, ...], str]
 
 
 def pair_blocks(
-    config: ResolvedModel,
-    unit: str,
-    names: Mapping[str, BlockNames],
-    *,
-    is_transposed: bool = False,
+    config: ResolvedModel, unit: str, names: Mapping[str, BlockNames]
 ) -> Iterator[Pair]:
     """Pair the tensors of all stacks' blocks; shared ones once.
 
@@ -107,31 +94,29 @@ def pair_blocks(
     index, such as ``ffn 0``.
     """
     for stack in stacks(config):
-        # Ours is a decoder that contains the encoder as its source.
-        prefix = "source." if stack.feeds_memory else ""
         layers = range(n_copies(config, stack, stack.block[0]))
         for layer, (index, entry) in product(layers, enumerate(stack.block)):
             group, inner = divmod(layer, config.share_inner)
             theirs = unit.format(
                 stack=stack.name, layer=layer, index=index, group=group, inner=inner
             )
-            ours = f"{prefix}{stack.name}.sublayers.{index}.{layer}"
             norm, into, out = names.get(f"{entry.name} {index}") or names[entry.name]
-            into = (into,) if isinstance(into, str) else into
-            first = "projection" if entry.ffn is None else "input"
-            maps = {first: tuple(theirs + name for name in into), "output": (theirs + out,)}
-            yield from pair_linear(theirs + norm, f"{ours}.norm")
-            for name, of_map in maps.items():
-                ours_of_map = f"{ours}.function.{name}"
-                yield from pair_linear(of_map, ours_of_map, is_transposed=is_transposed)
+            first = "function.projection" if entry.ffn is None else "function.input"
+            for path, each in (("norm", norm), (first, into), ("function.output", out)):
+                modules = (each,) if isinstance(each, str) else each
+                ours = f"{_prefix(stack)}.sublayers.{index}.{layer}.{path}"
+                yield from pair_linear(tuple(theirs + name for name in modules), ours)
 
 
-def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
-    """Return the shape of each tensor of a resolved config's model, without allocating it."""
+def _prefix(stack: StackShape) -> str:
+    # Ours is a decoder that contains the encoder as its source.
+    return f"source.{stack.name}" if stack.feeds_memory else stack.name
+
+
+def _outline(config: ResolvedModel) -> Transformer:
+    """Build the modules of a resolved config's model, without allocating its tensors."""
     with torch.device("meta"):
-        model = compose(config)
-    state = model.state_dict()
-    return {name: tensor.shape for name, tensor in state.items()}
+        return compose(config)
 
 
 _ALTERED = {
@@ -162,8 +147,8 @@ def read_pairs(
     if n_blocks > len(tensors):
         held = count(len(tensors), "tensor")
         raise CheckpointError(f"{file} asks for {n_blocks:,} blocks of weights, which hold {held}")
-    shapes = shapes_of(config)
-    pairs = [pair for pair in pairs if pair.ours in shapes]
+    outline = _outline(config).state_dict()
+    pairs = [pair for pair in pairs if pair.ours in outline]
     names = [name for pair in pairs for name in pair.theirs]
     missing = [name for name in names if name not in tensors]
     if missing:
@@ -174,9 +159,8 @@ def read_pairs(
         raise CheckpointError(f"the weights hold {_first_of(unknown)}, unknown to {title}")
     # All shapes are checked before the first tensor is copied.
     for pair in pairs:
-        expected = pair.shape(shapes[pair.ours])
-        for name in pair.theirs:
-            shape = list(tensors[name].shape)
+        for name, part in pair.write(outline[pair.ours]).items():
+            shape, expected = list(tensors[name].shape), list(part.shape)
             if shape != expected:
                 raise CheckpointError(f"{name} has shape {shape}, but {file} gives {expected}")
             check_float(name, tensors[name])
@@ -184,7 +168,7 @@ def read_pairs(
     weights = {}
     for pair in pairs:
         parts = [usable(name, tensors[name], dtype) for name in pair.theirs]
-        weights[pair.ours] = pair.read(parts, shapes[pair.ours]).to(dtype)
+        weights[pair.ours] = pair.read(parts, outline[pair.ours].shape).to(dtype)
     return weights
 
 
@@ -202,8 +186,7 @@ def assemble(
 
 def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transformer:
     """Build a model, in evaluation mode, from all its tensors; without a tokenizer."""
-    with torch.device("meta"):
-        model = compose(config)
+    model = _outline(config)
     model.load_state_dict(weights, assign=True)
     return model.eval()
 
@@ -274,10 +257,8 @@ def expand(
     # Prefixes of each sub-layer in the full model, and of the sub-layer that they are read from.
     own_prefixes = {}
     for stack in stacks(config):
-        is_source = config.kind == "encoder-decoder" and stack.name == "encoder"
-        prefix = "source.encoder" if is_source else stack.name
         for layer, (index, entry) in product(range(stack.n_layers), enumerate(stack.block)):
-            sublayers = f"{prefix}.sublayers.{index}"
+            sublayers = f"{_prefix(stack)}.sublayers.{index}"
             source_prefix = f"{sublayers}.{slot(config, stack, layer, entry)}."
             own_prefixes[f"{sublayers}.{slot(full, stack, layer, entry)}."] = source_prefix
     weights = dict(weights)
@@ -287,8 +268,8 @@ def expand(
         weights.setdefault("head.weight", table)
         table = weights["embedding.weight"] = table * table.shape[1] ** 0.5
     expanded = {}
-    for name, shape in shapes_of(full).items():
-        source = name
+    for name, empty in _outline(full).state_dict().items():
+        source, shape = name, empty.shape
         if in_block := re.match(r".*\.sublayers\.\d+\.\d+\.", name):
             source = own_prefixes[in_block[0]] + name.removeprefix(in_block[0])
         tensor = weights.get(source)
