@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sublayer.config import stacks as shapes
 from sublayer.config.model import BiasedMap
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import attention_forms, entries, has_bias, n_rotated, stacks
 from sublayer.config.table import LARGEST_FACTOR, LONGEST_WINDOW, MOST_LAYERS, WIDEST
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.interop.classifiers import fold_bias, padding_id, traversal_files, with_added_marks
@@ -45,7 +45,7 @@ from sublayer.interop.foreign_config import (
     token_id,
     whole,
 )
-from sublayer.interop.tokenizers import decoder_files, read_tokenizer
+from sublayer.interop.tokenizers import decoder_files, read_tokenizer, with_start
 from sublayer.interop.weight_map import Pair, pair_linear
 from sublayer.objective.supervised.heads import BIAS, WEIGHT
 from sublayer.tasks.task import Task
@@ -84,7 +84,27 @@ _GATED = {
 }
 _BASE = positive(1e12)
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
-LAYER_TYPES = Field(None, optional(listed(harmless(LOCAL, GLOBAL).rule)))
+
+
+def _forms(config: ResolvedModel) -> list[shapes.AttentionForm]:
+    return [form for (form, *_) in shapes.attention_forms(config, shapes.stacks(config)[0]) if form]
+
+
+def _local_base(config: ResolvedModel) -> float:
+    local = config.rotary_local_base
+    return config.rotary_base if isinstance(local, str) else local
+
+
+def _rope_table(base: float, **more: float) -> Fields:
+    """Return the table of rotary positions of a base, as transformers 5 reads it."""
+    return {"rope_type": "default", "rope_theta": base, **more}
+
+
+_TYPES = Field(
+    None,
+    optional(listed(harmless(LOCAL, GLOBAL).rule)),
+    write=lambda c: [LOCAL if form.window else GLOBAL for form in _forms(c)],
+)
 
 
 def _rope(share: ValueRule) -> ValueRule:
@@ -94,8 +114,15 @@ def _rope(share: ValueRule) -> ValueRule:
 
 
 _PLAIN = _rope(harmless(1.0, 1).rule)
-rope_by_type = optional(table_of({GLOBAL: _PLAIN, LOCAL: _PLAIN}))
-"""The rule of a table of rotary positions for each type of layers."""
+LAYERED = {
+    "layer_types": _TYPES,
+    "rope_parameters": Field(
+        None,
+        optional(table_of({GLOBAL: _PLAIN, LOCAL: _PLAIN})),
+        write=lambda c: {GLOBAL: _rope_table(c.rotary_base), LOCAL: _rope_table(_local_base(c))},
+    ),
+}
+"""Types of layers, and a table of rotary positions for each type."""
 
 
 def _base(table: Fields | None, default: float) -> float:
@@ -148,19 +175,6 @@ def read_layers(
     return read
 
 
-def written_layers(config: ResolvedModel) -> Fields:
-    """Return the types of layers, and a table of rotary positions for each type."""
-    base, local = config.rotary_base, config.rotary_local_base
-    bases = {GLOBAL: base, LOCAL: base if isinstance(local, str) else local}
-    forms = attention_forms(config, stacks(config)[0])
-    return {
-        "layer_types": [LOCAL if form.window else GLOBAL for (form, *_) in forms if form],
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
-        },
-    }
-
-
 @dataclass(frozen=True)
 class _Scale(Link):
     """A scale of ours, which is a power of the file's number."""
@@ -199,7 +213,6 @@ def _cap(default: float | None, ours: str) -> Field:
 
 
 _UNREAD = Field(None, lambda value: value, is_computed=False)
-_OFF = Field(False, flag)
 _NAMES = """
     alibi attention_bias attn_logit_softcapping clip_qkv final_logit_softcapping layer_types
     mlp_bias n_routed_experts no_rope_layers num_experts num_local_experts qk_layernorm
@@ -225,11 +238,10 @@ _COMMON = {
     "hidden_act": network("silu", _GATED), "rms_norm_eps": same(1e-6, "norm_eps"),
     # Read also by classes that do not declare it.
     "head_dim": Field(None, rule_of("d_head"), Link("d_head")),
-    "rope_theta": Field(10_000.0, _BASE), "partial_rotary_factor": harmless(None, 1.0, 1),
-    "rope_parameters": Field(None, _PLAIN), "rope_scaling": Field(None, _PLAIN),
+    "rope_theta": Field(10_000.0, _BASE, write=lambda c: c.rotary_base),
+    "rope_parameters": Field(None, _PLAIN, write=lambda c: _rope_table(c.rotary_base)),
+    "rope_scaling": Field(None, _PLAIN), "partial_rotary_factor": harmless(None, 1.0, 1),
 }  # fmt: skip
-
-
 _GPT = {
     **_SHARED, **linked("layer_norm_epsilon:norm_eps=1e-5 resid_pdrop:dropout=0.1"),
     **linked("embd_pdrop:dropout_embedding=0.1 attn_pdrop:dropout_attention=0.1"),
@@ -258,12 +270,35 @@ def _gpt_fields(title: str, *sizes: Any, **changed: Any) -> ClassFields:
 
 
 _LLAMA, _QWEN = (32000, 4096, 11008, 32, 32, 2048, None), (151936, 4096, 22016, 32, 32, 32768, 32)
-_BIASED = {"attention_bias": _OFF, "mlp_bias": _OFF}
-_WINDOW = Field(4096, optional(whole(LONGEST_WINDOW)), Link("attention_window", {None: "none"}))
-_LAYERED = {"layer_types": LAYER_TYPES, "sliding_window": _WINDOW}
+Maps = frozenset[BiasedMap]
+_MAPS: tuple[BiasedMap, ...] = ("query", "key", "value", "output", "ffn")
+_BIASES = {"attention_bias": frozenset(_MAPS[:4]), "mlp_bias": frozenset(_MAPS[4:])}
+"""Maps with biases, by the field that asks for them."""
+
+
+def _biased(config: ResolvedModel) -> Maps:
+    return frozenset(name for name in _MAPS if shapes.has_bias(config, name))
+
+
+def _asking(name: str) -> Field:
+    """Build a field that asks for the biases of maps."""
+    return Field(False, flag, write=lambda config: _BIASES[name] <= _biased(config))
+
+
+def _window(config: ResolvedModel) -> int | str | None:
+    return config.attention_window if any(form.window for form in _forms(config)) else None
+
+
+_BIASED = {name: _asking(name) for name in _BIASES}
+_ASKED = _BIASED["attention_bias"]
+_IF_LOCAL = Field(False, flag, write=lambda config: _window(config) is not None)
+_WINDOW = Field(
+    4096, optional(whole(LONGEST_WINDOW)), Link("attention_window", {None: "none"}), write=_window
+)
+_WINDOWED = {"layer_types": _TYPES, "sliding_window": _WINDOW}
 _OF_QWEN = {
-    **_LAYERED,
-    "use_sliding_window": _OFF,
+    **_WINDOWED,
+    "use_sliding_window": _IF_LOCAL,
     "max_window_layers": Field(28, whole(WIDEST, least=0)),
 }
 
@@ -283,30 +318,13 @@ class _ByHead(Pair):
         return {self.theirs[0]: by_map.transpose(0, 1).flatten(0, 2).contiguous()}
 
 
-Maps = frozenset[BiasedMap]
-_MAPS: tuple[BiasedMap, ...] = ("query", "key", "value", "output", "ffn")
-_BIASES = {"attention_bias": frozenset(_MAPS[:4]), "mlp_bias": frozenset(_MAPS[4:])}
-"""Maps with biases, by the field that asks for them."""
-
-
-def _biased(config: ResolvedModel) -> Maps:
-    return frozenset(name for name in _MAPS if has_bias(config, name))
-
-
-def _as_bias(biased: Maps) -> bool | dict[BiasedMap, bool]:
-    """Return the value of ``model.bias`` for these maps."""
-    if len(biased) in (0, len(_MAPS)):
-        return bool(biased)
-    return {name: True for name in _MAPS if name in biased}
-
-
 def _has_window(fields: Fields) -> bool:
     return fields["sliding_window"] is not None
 
 
 def _is_parallel(config: ResolvedModel) -> bool | None:
     """Return whether attention and network are parallel; None for another block."""
-    steps = [(entry.name, entry.step, entry.is_joined) for entry in entries(config)]
+    steps = [(entry.name, entry.step, entry.is_joined) for entry in shapes.entries(config)]
     usual = [("attention", 1.0, False), ("ffn", 1.0, steps[-1][-1])]
     return steps[-1][-1] if steps == usual else None
 
@@ -314,7 +332,12 @@ def _is_parallel(config: ResolvedModel) -> bool | None:
 _DIVIDED = Rule(lambda config: config.d_model % config.n_heads == 0)
 """Heads that divide the width, as some classes want even where heads have a width of their own."""
 _LABELS: Mapping[Answers, Answering] = {
-    "labels": Answering({"pooler": "none"}, heads=("score.weight",), fields=TYPED_LABELS)
+    "labels": Answering(
+        {"pooler": "none"},
+        heads=("score.weight",),
+        fields=TYPED_LABELS,
+        parts={WEIGHT: "score.weight", BIAS: ""},
+    )
 }
 _NO_WEIGHTS = (".attn.bias", ".attention.bias", ".masked_bias", "rotary_emb.inv_freq")
 """Endings of masks and angles, as saved by older versions of transformers."""
@@ -349,12 +372,13 @@ class Decoder(Family):
     """
 
     def __init__(self, answers: Answers = "tokens") -> None:
-        self._own = {n for n, row in self.fields.fields.items() if row is not _OTHERS.get(n)}
-        self._biases = {name: maps for name, maps in _BIASES.items() if name in self._own}
+        own = {name for name, row in self.fields.fields.items() if row is not _OTHERS.get(name)}
+        self._biases = {name: maps for name, maps in _BIASES.items() if name in own}
         is_local = Rule(lambda config: "G" not in config.window_pattern)
-        rows: dict[str, Any] = {"rotary_base": ANY, "bias": Rule(self._has_its_biases)}
-        if "sliding_window" in self._own:
-            rows["window_pattern"] = ANY if "layer_types" in self._own else is_local
+        biased = self.always_biased.union(*self._biases.values())
+        rows: dict[str, Any] = {"rotary_base": ANY, "bias": Rule(lambda c: _biased(c) <= biased)}
+        if "sliding_window" in own:
+            rows["window_pattern"] = ANY if "layer_types" in own else is_local
         if "block" in self.always:
             rows["block"] = Rule(lambda config: _is_parallel(config) is True)
         self.exceptions = {**rows, **self.exceptions}
@@ -365,8 +389,14 @@ class Decoder(Family):
         """Return whether a tensor is a mask, angles or positions, as saved by older versions."""
         return name.endswith(_NO_WEIGHTS) or name == "position_ids"
 
-    def _has_its_biases(self, config: ResolvedModel) -> bool:
-        return _biased(config) <= self.always_biased.union(*self._biases.values())
+    def _bias(self, asks: Callable[[str], bool]) -> bool | dict[BiasedMap, bool]:
+        """Return ``model.bias`` for the maps that always have one, and those of fields that ask."""
+        biased = self.always_biased.union(
+            *(self._biases[name] for name in self._biases if asks(name))
+        )
+        if len(biased) in (0, len(_MAPS)):
+            return bool(biased)
+        return {name: True for name in _MAPS if name in biased}
 
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
         """Convert a config.json; raise CheckpointError also for fields the class cannot have."""
@@ -380,11 +410,16 @@ class Decoder(Family):
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Convert biases, the order of sub-layers, rotary positions and windows."""
-        asked = (maps for name, maps in self._biases.items() if content.fields[name])
-        read: Fields = {"bias": _as_bias(self.always_biased.union(*asked))}
+        read: Fields = {"bias": self._bias(lambda name: content.fields[name])}
         if content.fields.get("use_parallel_residual"):
             read |= {"block": "parallel", "parallel_norm": "separate"}
-        return {**read, **self._rotation(content), **self._windows(content)}
+        fields = dict(content.fields)
+        if fields["use_sliding_window"] is False:
+            fields["sliding_window"] = None
+        # At most the longest input.
+        window = fields["sliding_window"] and min(fields["sliding_window"], content.ours["max_len"])
+        layers = read_layers(content, lambda n: self.is_local(n, fields), window, self.bases)
+        return {**read, **self._rotation(content), **layers}
 
     def _rotation(self, content: ClassConfig) -> Fields:
         """Convert rotary positions, in the table of transformers 5 or the fields of 4."""
@@ -392,63 +427,15 @@ class Decoder(Family):
         table = fields["rope_scaling"] or fields["rope_parameters"]
         return {"rotary_base": _base(table, fields["rope_theta"])}
 
-    def _windows(self, content: ClassConfig) -> Fields:
-        """Convert the window, at most the longest input, and the types of layers."""
-        fields = dict(content.fields)
-        if fields["use_sliding_window"] is False:
-            fields["sliding_window"] = None
-        window = fields["sliding_window"] and min(fields["sliding_window"], content.ours["max_len"])
-        return read_layers(content, lambda n: self.is_local(n, fields), window, self.bases)
-
     def required_fields(self, config: ResolvedModel) -> Fields:
         """Return the fields required by the class, with biases of maps that share a field."""
-        shared = (maps for maps in self._biases.values() if not maps.isdisjoint(_biased(config)))
-        bias = _as_bias(self.always_biased.union(*shared))
+        bias = self._bias(lambda name: not _BIASES[name].isdisjoint(_biased(config)))
         return {**super().required_fields(config), "bias": bias}
-
-    def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Convert a config, with biases, rotary positions and windows by the class's fields."""
-        n_turned = n_rotated(config, config.d_head)
-        share = n_turned / config.d_head
-        if int(config.d_head * share) < n_turned:  # a class rounds down
-            share = math.nextafter(share, 1.0)
-        layers = written_layers(config)
-        types, ropes = layers["layer_types"], layers["rope_parameters"]
-        rope = ropes[GLOBAL]
-        if "rotary_pct" in self._own:
-            rope["partial_rotary_factor"] = share
-        window = config.attention_window if LOCAL in types else None
-        if "layer_types" in self._own and "use_sliding_window" not in self._own:
-            window = window or config.max_len  # the class needs a number
-        forms = [form for (form, *_) in attention_forms(config, stacks(config)[0]) if form]
-        is_rotary, biased = config.positions == "rotary", _biased(config)
-        written: Fields = {
-            **{name: maps <= biased for name, maps in _BIASES.items()},
-            "rope_parameters": ropes if self.bases else rope,
-            "rope_theta": config.rotary_base,
-            "rope_local_base_freq": ropes[LOCAL]["rope_theta"],
-            "rotary_emb_base": config.rotary_base,
-            "rotary_pct": share,
-            "rotary_dim": n_turned,
-            "use_parallel_residual": _is_parallel(config),
-            "use_sliding_window": LOCAL in types,
-            "sliding_window": window,
-            "layer_types": types,
-            "no_rope_layers": [int(is_rotary and form.has_positions) for form in forms],
-        }
-        own = {name: value for name, value in written.items() if name in self._own}
-        return super().write_config(config, tokenizer) | own
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids: without a start, the end id also marks the beginning."""
         ids = super().written(config, tokenizer)
         return ids | ({"pad_token_id": padding_id(tokenizer)} if self.answers == "labels" else {})
-
-    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors; the classifier of labels has no bias."""
-        yield from super().pairs(config)
-        if self.answers == "labels":
-            yield from (Pair(("score.weight",), WEIGHT), Pair((), BIAS))
 
     def pairs_of_blocks(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the tensors of layers, with queries of their own where there are fewer keys."""
@@ -484,9 +471,10 @@ class Decoder(Family):
         return files(tokenizer, max_len=max_len)
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer; for tasks, marks after its vocabulary become added ids."""
+        """Read the tokenizer with its start; for tasks, marks at its end become added ids."""
         tokenizer = read_tokenizer(folder, vocab_size=vocab_size)
-        return tokenizer if self.answers == "tokens" else with_added_marks(tokenizer)
+        is_plain = self.answers == "tokens"
+        return with_start(tokenizer, folder) if is_plain else with_added_marks(tokenizer)
 
 
 class Gpt2(Decoder):
@@ -581,7 +569,9 @@ class Qwen3(Qwen2):
     """Qwen3's classes: norms of each head's queries and keys in place of Qwen2's biases."""
 
     model_type, name, title = "qwen3", "Qwen3", "Qwen3"
-    fields = _fields("Qwen3", *_QWEN, **_OF_QWEN, attention_bias=_OFF, head_dim=same(128, "d_head"))
+    fields = _fields(
+        "Qwen3", *_QWEN, **_OF_QWEN, attention_bias=_ASKED, head_dim=same(128, "d_head")
+    )
     always: Fields = {**Qwen2.always, "qk_norm": "rms", "qk_norm_gain": True}
     layer = {**Qwen2.layer, **HEAD_NORMS}
     always_biased = frozenset()
@@ -601,9 +591,12 @@ class SmolLM3(Decoder):
     fields = _fields(
         "SmolLM3", 128256, 2048, 11008, 36, 16, 32768, 4, **_BIASED,
         pad_token_id=128004, tie_word_embeddings=True, rope_theta=2_000_000.0,
-        layer_types=LAYER_TYPES, sliding_window=replace(_WINDOW, default=None),
-        use_sliding_window=_OFF, no_rope_layer_interval=Field(4, whole(MOST_LAYERS)),
-        no_rope_layers=Field(None, optional(listed(harmless(0, 1).rule))),
+        layer_types=_TYPES, sliding_window=replace(_WINDOW, default=None),
+        use_sliding_window=_IF_LOCAL, no_rope_layer_interval=Field(4, whole(MOST_LAYERS)),
+        no_rope_layers=Field(
+            None, optional(listed(harmless(0, 1).rule)),
+            write=lambda c: [int(c.positions == "rotary" and f.has_positions) for f in _forms(c)],
+        ),
     )  # fmt: skip
     exceptions: Table = {"positions": ("rotary", "none"), "position_pattern": ANY}
     is_local = staticmethod(lambda n, f: _has_window(f) and not _has_positions(f)[n])
@@ -625,7 +618,7 @@ class Olmo2(Decoder):
 
     model_type, name, title = "olmo2", "Olmo2", "Olmo2"
     fields = _fields(
-        "Olmo2", 50304, *_LLAMA[1:], pad_token_id=1, rms_norm_eps=1e-5, attention_bias=_OFF
+        "Olmo2", 50304, *_LLAMA[1:], pad_token_id=1, rms_norm_eps=1e-5, attention_bias=_ASKED
     )
     always: Fields = {**Qwen3.always, "norm_order": "after", "qk_norm_over": "all"}
     layer = {**Decoder.layer, **AROUND, **HEAD_NORMS}
@@ -637,13 +630,15 @@ class Gemma2(Decoder):
     model_type, name, title = "gemma2", "Gemma2", "Gemma2"
     _scalar = _Scale("attention_scale", power=0.5, is_whole=True)
     _more = {
-        **_LAYERED, "pad_token_id": 0, "tie_word_embeddings": True, "attention_bias": _OFF,
+        **_WINDOWED, "pad_token_id": 0, "tie_word_embeddings": True, "attention_bias": _ASKED,
         "head_dim": same(256, "d_head"), "hidden_act": _UNREAD,
         "hidden_activation": network("gelu_pytorch_tanh", _GATED),
         "query_pre_attn_scalar": Field(256, whole(WIDEST * WIDEST), _scalar),
         "final_logit_softcapping": _cap(30.0, "logit_cap"),
         "attn_logit_softcapping": _cap(50.0, "score_cap"),
         "use_bidirectional_attention": harmless(None, False),
+        # The class needs a number.
+        "sliding_window": replace(_WINDOW, write=lambda config: _window(config) or config.max_len),
     }  # fmt: skip
     fields = _fields("Gemma2", 256000, 2304, 9216, 26, 8, 8192, 4, **_more)
     always: Fields = {**Decoder.always, "norm_order": "around", "embedding_scale": "sqrt"}
@@ -662,12 +657,12 @@ class Gemma3(Gemma2):
 
     model_type, name, title = "gemma3_text", "Gemma3", "Gemma3"
     _more = {
-        **Gemma2._more, "use_bidirectional_attention": harmless(False, None),
+        **Gemma2._more, **LAYERED, "use_bidirectional_attention": harmless(False, None),
         "final_logit_softcapping": _cap(None, "logit_cap"),
         "attn_logit_softcapping": harmless(None), "_sliding_window_pattern": _UNREAD,
         "sliding_window_pattern": Field(6, whole(MOST_LAYERS)),
-        "rope_parameters": Field(None, rope_by_type), "rope_scaling": harmless(None),
-        "rope_theta": 1_000_000.0, "rope_local_base_freq": Field(10_000.0, _BASE),
+        "rope_scaling": harmless(None), "rope_theta": 1_000_000.0,
+        "rope_local_base_freq": Field(10_000.0, _BASE, write=_local_base),
     }  # fmt: skip
     fields = _fields("Gemma3Text", 262208, 2304, 9216, 26, 8, 131072, 4, **_more)
     always: Fields = {**Gemma2.always, "qk_norm": "rms", "qk_norm_gain": True}
@@ -701,7 +696,7 @@ class NanoChat(Decoder):
 
     model_type, name, title = "nanochat", "NanoChat", "NanoChat"
     fields = _fields(
-        "NanoChat", 50304, 768, 8192, 12, 6, 2048, None, pad_token_id=1, attention_bias=_OFF,
+        "NanoChat", 50304, 768, 8192, 12, 6, 2048, None, pad_token_id=1, attention_bias=_ASKED,
         hidden_act=network("relu2", _UNGATED), final_logit_softcapping=_cap(15.0, "logit_cap"),
     )  # fmt: skip
     always: Fields = {**Decoder.always, "norm_affine": False, "final_norm": "plain"}
@@ -718,7 +713,7 @@ class Cohere(Decoder):
 
     model_type, name, title = "cohere", "Cohere", "Cohere"
     fields = _fields(
-        "Cohere", 256000, 8192, 22528, 40, 64, 8192, None, pad_token_id=0, attention_bias=_OFF,
+        "Cohere", 256000, 8192, 22528, 40, 64, 8192, None, pad_token_id=0, attention_bias=_ASKED,
         tie_word_embeddings=True, rope_theta=500_000.0, use_qk_norm=harmless(False, None),
         rms_norm_eps=..., layer_norm_eps=same(1e-5, "norm_eps"),
         logit_scale=_scale(0.0625, "output_scale", -1.0),
@@ -728,19 +723,31 @@ class Cohere(Decoder):
     answering: Mapping[Answers, Answering] = {}
 
 
+def _share(config: ResolvedModel) -> float:
+    """Return the share of rotated features, of which the class rounds the number down."""
+    n_turned = shapes.n_rotated(config, config.d_head)
+    share = n_turned / config.d_head
+    return math.nextafter(share, 1.0) if int(config.d_head * share) < n_turned else share
+
+
 class GptNeoX(Decoder):
     """GPT-NeoX's classes: layer norms with offsets, a share of each head rotated, fused maps."""
 
     model_type, name, title = "gpt_neox", "GPTNeoX", "GPT-NeoX"
     fields = _fields(
-        "GPTNeoX", 50432, 6144, 24576, 44, 64, 2048, attention_bias=Field(True, flag),
-        use_parallel_residual=Field(True, flag), head_dim=harmless(None),
+        "GPTNeoX", 50432, 6144, 24576, 44, 64, 2048, attention_bias=replace(_ASKED, default=True),
+        use_parallel_residual=Field(True, flag, write=_is_parallel), head_dim=harmless(None),
         hidden_act=network("gelu", _UNGATED), hidden_dropout=same(0.0, "dropout"),
         rms_norm_eps=..., layer_norm_eps=same(1e-5, "norm_eps"),
-        rotary_emb_base=Field(10_000.0, _BASE), rotary_pct=Field(0.25, positive(1.0)),
+        rotary_emb_base=Field(10_000.0, _BASE, write=lambda c: c.rotary_base),
+        rotary_pct=Field(0.25, positive(1.0), write=_share),
         # The class does not read these, which are in its table by other names.
-        rope_theta=_UNREAD, partial_rotary_factor=_UNREAD,
-        **dict.fromkeys(("rope_parameters", "rope_scaling"), Field(None, _rope(positive(1.0)))),
+        rope_theta=replace(_UNREAD, write=lambda c: c.rotary_base), partial_rotary_factor=_UNREAD,
+        rope_parameters=Field(
+            None, _rope(positive(1.0)),
+            write=lambda c: _rope_table(c.rotary_base, partial_rotary_factor=_share(c)),
+        ),
+        rope_scaling=Field(None, _rope(positive(1.0))),
     )  # fmt: skip
     always: Fields = {**Decoder.always, "norm": "layer", "norm_bias": True}
     exceptions: Table = {
@@ -783,7 +790,8 @@ class GptJ(Decoder):
     model_type, name, title = "gptj", "GPTJ", "GPT-J"
     fields = _gpt_fields(
         "GPTJ", 50400, 4096, None, 28, 16, 2048,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, rotary_dim=Field(64, whole(WIDEST)),
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        rotary_dim=Field(64, whole(WIDEST), write=lambda c: shapes.n_rotated(c, c.d_head)),
         activation_function=network("gelu_new", _UNGATED),
     )  # fmt: skip
     always: Fields = {**Cohere.always, "norm_bias": True, "head_bias": True}

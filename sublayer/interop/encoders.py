@@ -9,16 +9,10 @@ from torch import Tensor
 from sublayer.config.model import FFNS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import head_activation, is_factorised
-from sublayer.config.table import LONGEST_WINDOW, MOST_LAYERS
+from sublayer.config.table import LONGEST_WINDOW
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.interop.decoders import (
-    GATED_OF,
-    LAYER_TYPES,
-    read_layers,
-    rope_by_type,
-    written_layers,
-)
+from sublayer.interop.decoders import GATED_OF, LAYERED, read_layers
 from sublayer.interop.family import (
     NO_OTHER_HEAD,
     TYPED_LABELS,
@@ -312,7 +306,15 @@ class Albert(Bert):
         num_attention_heads:n_heads=64 intermediate_size:d_ff=16384 hidden_dropout_prob:dropout=0.0
         attention_probs_dropout_prob:dropout_attention=0.0
         """,
-        **dict.fromkeys(("num_hidden_groups", "inner_group_num"), Field(1, rule_of("n_layers"))),
+        num_hidden_layers=Field(
+            *(12, rule_of("n_layers"), Link("n_layers")),
+            write=lambda c: c.n_layers // c.share_inner,
+        ),
+        num_hidden_groups=Field(
+            *(1, rule_of("n_layers")),
+            write=lambda c: c.share_groups if c.share == "all" else c.n_layers,
+        ),
+        inner_group_num=Field(1, rule_of("n_layers"), write=lambda c: c.share_inner),
         hidden_act=network("gelu_new", ACTIVATIONS),
     )
     always: Fields = {**Bert.always, "embedding_projection": "sum", "project_embeddings": "always"}
@@ -389,15 +391,6 @@ class Albert(Bert):
             names = ("share", "share_groups", "share_inner")
             always |= {name: getattr(config, name) for name in names}
         return always
-
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, and the groups."""
-        return {
-            **super().written(config, tokenizer),
-            "inner_group_num": config.share_inner,
-            "num_hidden_groups": config.share_groups if config.share == "all" else config.n_layers,
-            "num_hidden_layers": config.n_layers // config.share_inner,
-        }
 
 
 def leave_out_identity(weights: dict[str, Tensor]) -> None:
@@ -578,12 +571,15 @@ class ModernBert(Bert):
         hidden_activation=network(
             "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
         ),
-        decoder_bias=Field(True, flag),
+        decoder_bias=Field(True, flag, write=lambda config: config.head_bias),
         classifier_activation=harmless("gelu"),
-        layer_types=LAYER_TYPES,
-        global_attn_every_n_layers=Field(3, whole(MOST_LAYERS)),
-        local_attention=Field(128, whole(LONGEST_WINDOW)),
-        rope_parameters=Field(None, rope_by_type),
+        **LAYERED,
+        global_attn_every_n_layers=Field(3, rule_of("n_layers")),
+        local_attention=Field(
+            128,
+            whole(LONGEST_WINDOW),
+            write=lambda c: 128 if c.attention_window == "none" else c.attention_window,
+        ),
         **switched_off(("rope_scaling",)),
         global_rope_theta=Field(160_000.0, rule_of("rotary_base")),
         local_rope_theta=Field(10_000.0, rule_of("rotary_base")),
@@ -605,6 +601,7 @@ class ModernBert(Bert):
     answering = _answering("transform", "classifier head.dense head.norm", fields=_pooling)
     # A head of spans reads a layer on every state, which ours does not have.
     del answering["spans"]
+    roles = {**Bert.roles, "cls_token_id": "cls_id", "sep_token_id": "sep_id"}
     prefix, heads = "model.", ("head.", "decoder.")
     parts = pairs_of(
         """
@@ -628,15 +625,3 @@ class ModernBert(Bert):
         every, window = given["global_attn_every_n_layers"], given["local_attention"]
         bases = ("global_rope_theta", "local_rope_theta")
         return fields | read_layers(content, lambda layer: layer % every > 0, window, bases)
-
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, and the fields of attentions and their angles."""
-        ids, window = super().written(config, tokenizer), config.attention_window
-        return {
-            **ids,
-            "cls_token_id": ids["bos_token_id"],
-            "sep_token_id": ids["eos_token_id"],
-            "decoder_bias": config.head_bias,
-            "local_attention": 128 if isinstance(window, str) else window,
-            **written_layers(config),
-        }

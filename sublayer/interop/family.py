@@ -106,8 +106,8 @@ def task_of(
     ``numbers`` are the scores at which a regression head gives -1 and 1.
     """
     names, metrics = _FIELDS.get(kind, ("text",)), METRICS[kind]
-    task = Task(IMPORTED, IMPORTED, TABLE, kind, names, metrics, labels=labels)
-    task = replace(task, numbers=numbers, is_bounded=kind != "number")
+    more: Any = {"labels": labels, "numbers": numbers, "is_bounded": kind != "number"}
+    task = Task(IMPORTED, IMPORTED, TABLE, kind, names, metrics, **more)
     return TaskSpec((task,), _FORMATS[config.kind], config.max_len)
 
 
@@ -222,7 +222,8 @@ class Family:
     ties: Mapping[str, str] = {}
     """Copies, by name, and the tensors that they equal where config.json ties them."""
     parts: tuple[tuple[str, str], ...]
-    """Names of our maps, norms and tensors outside blocks, and theirs; a model may lack some."""
+    """Names of our maps, norms and tensors outside blocks, and theirs; a model may lack some. An
+    empty name is of one that is zeros."""
     unit: str
     """Prefix of a sub-layer's names."""
     block: Mapping[str, BlockNames]
@@ -239,7 +240,7 @@ class Family:
             self.heads = row.heads or tuple(f"{name}." for name in row.parts.values())
             self.parts = tuple((dict(self.parts) | dict(row.parts)).items())
             self.always = {**self.always, **row.left_out, **row.always}
-            self.fields = self.fields.extended(row.fields)
+            self.fields = replace(self.fields, fields={**self.fields.fields, **row.fields})
             table |= {**dict.fromkeys(row.left_out, ANY), **rows_of(row.always)}
         if answers == "labels":
             table["label_outputs"] = ANY
@@ -312,8 +313,8 @@ class Family:
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the class's tensors with an expanded model's, optional ones included."""
         for ours, theirs in self.parts:
-            is_tensor = ours.endswith((".weight", ".bias"))
-            yield from [Pair((theirs,), ours)] if is_tensor else pair_linear(theirs, ours)
+            is_tensor, names = ours.endswith((".weight", ".bias")), (theirs,) if theirs else ()
+            yield from [Pair(names, ours)] if is_tensor else pair_linear(names, ours)
         yield from self.pairs_of_blocks(config)
 
     def pairs_of_blocks(self, config: ResolvedModel) -> Iterator[Pair]:

@@ -68,9 +68,9 @@ _FOREIGN_FOLDERS = {
 """Other kinds of folder by patterns of names in them; empty for a model's own folder."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
-_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "*.jinja")
+_HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "*.jinja"]
 """Files that an import reads: configs, weights, tokenizers and chat templates, and no pickles."""
-_OTHER_WEIGHTS = ("*/*.safetensors", "consolidated*.safetensors")
+_OTHER_WEIGHTS = ["*/*.safetensors", "consolidated*.safetensors"]
 """Weights beside those of an import: of other programs, and of parts of a pipeline."""
 _MESSAGE = "Export of sublayer"
 _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
@@ -143,14 +143,11 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         if found := _found(folder, _FOREIGN_WEIGHTS):
             what = f", but {found[0].name}: it is {found[1]}"
         raise CheckpointError(f"{folder} has no {WEIGHTS}{what}")
-    weight_map = read_json(index).get("weight_map")
-    if (
-        not isinstance(weight_map, dict)
-        or not weight_map
-        or not all(isinstance(name, str) for name in weight_map.values())
-    ):
+    weight_map: Any = read_json(index).get("weight_map")
+    names = [*weight_map.values()] if isinstance(weight_map, dict) else []
+    if not names or not all(isinstance(name, str) for name in names):
         raise CheckpointError(f"{index} has no weight_map from tensors to files")
-    shards = sorted(set(weight_map.values()))
+    shards = sorted(set(names))
     for shard in shards:
         if not _SHARD.fullmatch(shard):
             raise CheckpointError(f"{index} names {show(shard)}, which is not a file beside it")
@@ -206,10 +203,9 @@ def fetch_model(model: HubModel) -> Path:
     from huggingface_hub import errors, snapshot_download
 
     name, revision = model.name, model.revision
-    read, unread = [*_HUB_FILES], [*_OTHER_WEIGHTS]
     try:
         folder = snapshot_download(
-            name, revision=revision, allow_patterns=read, ignore_patterns=unread
+            name, revision=revision, allow_patterns=_HUB_FILES, ignore_patterns=_OTHER_WEIGHTS
         )
         return Path(folder)
     except errors.GatedRepoError:

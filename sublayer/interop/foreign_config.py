@@ -5,7 +5,7 @@ It does not import PyTorch.
 
 from ast import literal_eval
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
@@ -358,6 +358,8 @@ class Field:
     """The equivalent field of a model; None without one."""
     is_computed: bool = True
     """True where the field changes the results of a trained model."""
+    write: Callable[[ResolvedModel], Any] | None = None
+    """Computes its value for a model; None: that of the link, or the field is not written."""
 
 
 def same(default: Any, ours: str) -> Field:
@@ -501,18 +503,13 @@ class ClassFields:
 
     def write(self, config: ResolvedModel) -> dict[str, Any]:
         """Convert a model's fields to the class's."""
-        return {name: link.write(config) for name, link in self.links().items()}
+        links = {name: link.write(config) for name, link in self.links().items()}
+        rows = self.fields.items()
+        return links | {name: row.write(config) for name, row in rows if row.write is not None}
 
     def rows(self) -> Table:
         """Return the values of a model's fields that the class can express."""
-        rows: dict[str, Any] = {}
-        for link in self.links().values():
-            rows |= link.rows()
-        return rows
-
-    def extended(self, others: Mapping[str, Field]) -> "ClassFields":
-        """Return these fields and others."""
-        return replace(self, fields={**self.fields, **others})
+        return {name: row for link in self.links().values() for name, row in link.rows().items()}
 
 
 QUANTISED = "quantised weights: import the model that they were quantised from"

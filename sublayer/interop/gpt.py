@@ -4,7 +4,7 @@ import math
 import re
 import tokenize
 import warnings
-from itertools import zip_longest
+from itertools import islice, product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +41,23 @@ _NO_ARRAY = (
     *(tokenize.TokenError, RecursionError, MemoryError),
 )
 """Errors that numpy raises for a file that is not an array."""
-_OF_BLOCK = [
-    f"{name}.{part}"
-    for name in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
-    for part in ("weight", "bias")
-]
-"""A block's arrays in order, by transformers' names."""
-_OUTSIDE = ("positions_embed.weight", "tokens_embed.weight")
+_PER_BLOCK = 12
+"""Arrays of a block."""
 
 
-def _block_shapes(n: int) -> list[list[int]]:
-    """Return the shapes of a block's arrays; those of maps have a leading axis of length 1."""
-    attention = [[1, n, 3 * n], [3 * n], [1, n, n], [n]]
-    network = [[1, n, 4 * n], [4 * n], [1, 4 * n, n], [n]]
-    return [*attention, [n], [n], *network, [n], [n]]
+def _shapes(n_positions: int, vocab_size: int, n: int, n_blocks: int) -> dict[str, list[int]]:
+    """Return the shapes of the arrays in order, by transformers' names, for a width of n.
+
+    Those of maps have a leading axis of length 1.
+    """
+    block = {
+        "attn.c_attn": [1, n, 3 * n], "attn.c_proj": [1, n, n], "ln_1": [n],
+        "mlp.c_fc": [1, n, 4 * n], "mlp.c_proj": [1, 4 * n, n], "ln_2": [n],
+    }  # fmt: skip
+    shapes = {"positions_embed.weight": [n_positions, n], "tokens_embed.weight": [vocab_size, n]}
+    for number, (name, shape) in product(range(n_blocks), block.items()):
+        shapes |= {f"h.{number}.{name}.weight": shape, f"h.{number}.{name}.bias": shape[-1:]}
+    return shapes
 
 
 def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
@@ -90,13 +93,12 @@ def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
     Includes a tokenizer next to the arrays. Raises as ``import_gpt1`` does on reading.
     """
     tensors = _read_arrays(folder)
-    (n_positions, width), (vocab_size, _) = (tensors[name].shape for name in _OUTSIDE)
+    (n_positions, width), (vocab_size, _) = (each.shape for each in islice(tensors.values(), 2))
     if width % N_HEADS:
         heads = f"not a multiple of the {N_HEADS} heads of GPT-1's release"
         raise CheckpointError(f"{folder / SHAPES} gives a width of {width}, {heads}")
-    n_layers = len(tensors) // len(_OF_BLOCK)
     fields = {"vocab_size": vocab_size, "n_positions": n_positions, "n_embd": width}
-    fields |= {"n_layer": n_layers, "n_head": N_HEADS}
+    fields |= {"n_layer": len(tensors) // _PER_BLOCK, "n_head": N_HEADS}
     content = _FAMILY.fields.read(Content(SHAPES, fields))
     config = _FAMILY.read_config(content, tensors).model_copy(update=_AS_RELEASED)
     pairs = _FAMILY.pairs(config)
@@ -120,17 +122,15 @@ def _read_arrays(folder: Path) -> dict[str, Tensor]:
         case [[int(n_positions), int(width)], [int(vocab_size), _], *of_blocks] if all(
             0 < size <= LARGEST_VOCABULARY for size in (n_positions, width, vocab_size)
         ):
-            n_blocks = min(max(1, len(of_blocks) // len(_OF_BLOCK)), MOST_LAYERS)
-            expected = [[n_positions, width], [vocab_size, width], *_block_shapes(width) * n_blocks]
+            n_blocks = min(max(1, len(of_blocks) // _PER_BLOCK), MOST_LAYERS)
+            expected = _shapes(n_positions, vocab_size, width, n_blocks)
         case _:
             raise CheckpointError(f"{path} is not a list of shapes, of positions and tokens first")
-    for number, (shape, due) in enumerate(zip_longest(content, expected)):
+    for number, (shape, due) in enumerate(zip_longest(content, expected.values())):
         if shape != due:
             due = f"but of a width of {width} GPT-1 has {show(due)}"
             raise CheckpointError(f"{path}: array {number} has shape {show(shape)}, {due}")
-    names = [f"h.{block}.{name}" for block in range(n_blocks) for name in _OF_BLOCK]
-    matches = [(_PIECE.fullmatch(path.name), path) for path in folder.iterdir()]
-    by_number = {int(match[1]): path for match, path in matches if match is not None}
+    by_number = {int(m[1]): path for path in folder.iterdir() if (m := _PIECE.fullmatch(path.name))}
     missing = set(range(max(by_number, default=0) + 1)) - by_number.keys()
     if missing:
         piece = f"params_{min(missing)}.npy"
@@ -142,12 +142,12 @@ def _read_arrays(folder: Path) -> dict[str, Tensor]:
     if len({piece.dtype for piece in pieces}) > 1:
         raise CheckpointError(f"{folder}: its arrays have different dtypes")
     numbers = torch.from_numpy(np.concatenate(pieces))
-    sizes = [math.prod(shape) for shape in expected]
+    sizes = [math.prod(shape) for shape in expected.values()]
     if len(numbers) != sum(sizes):
         held = f"its arrays hold {count(len(numbers), 'number')}, but {SHAPES} {sum(sizes):,}"
         raise CheckpointError(f"{folder}: {held}: a piece is missing, or another model's")
-    parts = zip((*_OUTSIDE, *names), expected, torch.split(numbers, sizes), strict=True)
-    return {name: part.view(shape[-2:]) for name, shape, part in parts}
+    parts = zip(expected.items(), torch.split(numbers, sizes), strict=True)
+    return {name: part.view(shape[-2:]) for (name, shape), part in parts}
 
 
 def read_piece(path: Path) -> NDArray[np.floating[Any]]:

@@ -39,17 +39,10 @@ from sublayer.interop.family import (
     label_words,
     task_of,
 )
-from sublayer.interop.folder import (
-    BUNDLE,
-    CONFIG,
-    fetch_model,
-    read_json,
-    read_tensors,
-)
+from sublayer.interop.folder import BUNDLE, CONFIG, fetch_model, read_json, read_tensors
 from sublayer.interop.foreign_config import CLASSES, ClassConfig, Content, refused_fields
 from sublayer.interop.generation import describe_kept, read_generation
 from sublayer.interop.own_code import export_own_code, read_code
-from sublayer.interop.tokenizers import with_start
 from sublayer.interop.weight_map import expand, read_pairs, strip_prefix, unwrap, with_weights
 from sublayer.loading import load_task
 from sublayer.model.layers import load_class
@@ -180,7 +173,9 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
         notes["ignored"].insert(0, _describe_unknown(folder, family))
     notes["tokenizer"] = [family.describe_unread(folder)]
     notes["source"] = [str(HubModel(hub.name, folder.name)) if hub else None]
-    certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
+    joined = {name: "; ".join(filter(None, lines)) for name, lines in notes.items()}
+    certificate |= {name: note for name, note in joined.items() if note}
+    certificate |= certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
     return certificate
 
@@ -255,7 +250,6 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig | None, Tensors,
     if config.kind != "encoder":
         generation = read_generation(folder, content.fields, config, tokenizer)
     if config.kind == "decoder":
-        tokenizer = with_start(tokenizer, folder) if family.answers == "tokens" else tokenizer
         pad_id = content.fields.get("pad_token_id")
     # A decoder's tokenizer without padding takes config.json's.
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.pad_id is None:
@@ -371,8 +365,7 @@ def export_huggingface(
     task = None if spec is None else spec.tasks[0]
     family = family_for(model.config, task, class_name)
     required = family.required_fields(model.config)
-    full, weights = expand(model.state_dict(), model.config, required)
-    full, weights = as_labels(full, weights, task)
+    full, weights = as_labels(*expand(model.state_dict(), model.config, required), task)
     settled = family.settle(full, weights, tokenizer)
     unprefixed: dict[str, Tensor] = {}
     for pair in family.pairs(full):
@@ -439,8 +432,3 @@ def export_transformers(
     elif has_tokenizer and name.endswith("ForSequenceClassification"):
         following = f"pipeline('text-classification', model={str(out)!r})"
     return Exported(name, certificate, has_tokenizer, f"transformers.{following}", lines)
-
-
-def _noted(notes: Notes) -> dict[str, str]:
-    joined = {name: "; ".join(filter(None, lines)) for name, lines in notes.items()}
-    return {name: note for name, note in joined.items() if note}

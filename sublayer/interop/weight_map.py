@@ -119,6 +119,11 @@ def _outline(config: ResolvedModel) -> Transformer:
         return compose(config)
 
 
+def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
+    """Return the shape of each tensor of a resolved config's model, without allocating it."""
+    return {name: tensor.shape for name, tensor in _outline(config).state_dict().items()}
+
+
 _ALTERED = {
     "lora_": "an unmerged adapter (LoRA): save it merged with peft (merge_and_unload)",
     "qweight": QUANTISED,
@@ -147,8 +152,8 @@ def read_pairs(
     if n_blocks > len(tensors):
         held = count(len(tensors), "tensor")
         raise CheckpointError(f"{file} asks for {n_blocks:,} blocks of weights, which hold {held}")
-    outline = _outline(config).state_dict()
-    pairs = [pair for pair in pairs if pair.ours in outline]
+    shapes = shapes_of(config)
+    pairs = [pair for pair in pairs if pair.ours in shapes]
     names = [name for pair in pairs for name in pair.theirs]
     missing = [name for name in names if name not in tensors]
     if missing:
@@ -159,7 +164,7 @@ def read_pairs(
         raise CheckpointError(f"the weights hold {_first_of(unknown)}, unknown to {title}")
     # All shapes are checked before the first tensor is copied.
     for pair in pairs:
-        for name, part in pair.write(outline[pair.ours]).items():
+        for name, part in pair.write(torch.empty(shapes[pair.ours], device="meta")).items():
             shape, expected = list(tensors[name].shape), list(part.shape)
             if shape != expected:
                 raise CheckpointError(f"{name} has shape {shape}, but {file} gives {expected}")
@@ -168,7 +173,7 @@ def read_pairs(
     weights = {}
     for pair in pairs:
         parts = [usable(name, tensors[name], dtype) for name in pair.theirs]
-        weights[pair.ours] = pair.read(parts, outline[pair.ours].shape).to(dtype)
+        weights[pair.ours] = pair.read(parts, shapes[pair.ours]).to(dtype)
     return weights
 
 
@@ -263,19 +268,17 @@ def expand(
             own_prefixes[f"{sublayers}.{slot(full, stack, layer, entry)}."] = source_prefix
     weights = dict(weights)
     table = weights["embedding.weight"]
+    weights.setdefault("head.weight", table)
     if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
         # Scaled as the model does at run time: the product is rounded once.
-        weights.setdefault("head.weight", table)
-        table = weights["embedding.weight"] = table * table.shape[1] ** 0.5
+        weights["embedding.weight"] = table * table.shape[1] ** 0.5
     expanded = {}
-    for name, empty in _outline(full).state_dict().items():
-        source, shape = name, empty.shape
+    for name, shape in shapes_of(full).items():
+        source = name
         if in_block := re.match(r".*\.sublayers\.\d+\.\d+\.", name):
             source = own_prefixes[in_block[0]] + name.removeprefix(in_block[0])
         tensor = weights.get(source)
-        if name == "head.weight":
-            tensor = weights.get("head.weight", table)
-        elif name == "segment_table.weight" and config.segments == "second":
+        if name == "segment_table.weight" and config.segments == "second":
             tensor = torch.cat([torch.zeros_like(weights[name]), weights[name]])
         elif name.endswith("positions.tables.0.weight") and config.positions == "sinusoidal":
             positions = torch.arange(shape[0]) + config.first_position
