@@ -506,11 +506,9 @@ class Gpt1(Gpt2):
     model_type, name, title = "openai-gpt", "OpenAIGPT", "GPT-1"
     # Every name of a GELU means the tanh form here.
     _networks = {name: ACTIVATIONS[name] for name in ("relu", "silu", "swish")}
-    _networks["gelu"] = ACTIVATIONS["gelu_new"]
-    fields = _gpt_fields(
-        "OpenAIGPT", 40478, 768, ..., 12, 12, 512, tie_word_embeddings=True,
-        afn=network("gelu", _networks),
-    )  # fmt: skip
+    _afn = network("gelu", {**_networks, "gelu": ACTIVATIONS["gelu_new"]})
+    _sizes = (40478, 768, ..., 12, 12, 512)
+    fields = _gpt_fields("OpenAIGPT", *_sizes, tie_word_embeddings=True, afn=_afn)
     constants: Fields = {}
     # Positions as output classes are omitted, and the certificate says so.
     always: Fields = {**Gpt2.always, "norm_order": "post", "final_norm": "none"}

@@ -79,12 +79,6 @@ def _fields(
     return ClassFields(f"{title}Config", fields, dict(pairs_of(aliases)))
 
 
-_SUMMARY = {
-    "summary_type": harmless("first"),
-    "summary_use_proj": harmless(True),
-    "summary_activation": harmless("gelu"),
-    "summary_proj_to_labels": harmless(None, False),
-}
 _ALWAYS: Fields = {
     "kind": "encoder", "norm_order": "post", "norm_affine": True, "bias": True,
     "final_norm": "none", "positions": "learned", "embedding_norm": "affine",
@@ -132,7 +126,6 @@ def _answering(
     ``labels`` and ``choices``, by default the same, name the label head, then the pooler's map and
     norm where the model without this head has none. ``fields`` are of both.
     """
-
     ours = ("label_head", "pooler.linear", "pooler.norm")
     of_labels, of_choice = (
         dict(zip(ours, names.split(), strict=False)) for names in (labels, choices or labels)
@@ -539,7 +532,12 @@ class Electra(Bert):
         "gelu",
         "classifier.out_proj classifier.dense",
         "classifier sequence_summary.summary",
-        of_choices=_SUMMARY,
+        of_choices={
+            "summary_type": harmless("first"),
+            "summary_use_proj": harmless(True),
+            "summary_activation": harmless("gelu"),
+            "summary_proj_to_labels": harmless(None, False),
+        },
     )
     prefix, heads = "electra.", ("generator_",)
     unread = {"discriminator_predictions.": "finds replaced tokens"}

@@ -342,10 +342,8 @@ class Networks(Link):
             unknown = [name for name in networks(config) if name not in known]
             return ", ".join(unknown or networks(config))
 
-        def is_one(config: ResolvedModel) -> bool:
-            return len(networks(config)) <= 1 and known.issuperset(networks(config))
-
-        return {"ffn": Rule(is_one, in_the_way), "gelu": Rule(has_gelu)}
+        is_one = Rule(lambda c: len(networks(c)) <= 1 and known >= {*networks(c)}, in_the_way)
+        return {"ffn": is_one, "gelu": Rule(has_gelu)}
 
 
 @dataclass(frozen=True)
@@ -566,8 +564,7 @@ CLASSES: tuple[ForeignClass, ...] = tuple(
 
 def describe_classes() -> str:
     """List the classes by the kind of their models, as in ``a decoder as GPT-2 or GPT-1``."""
-    parts = []
-    for kind in dict.fromkeys(row.kind for row in CLASSES):
-        titles = [row.title for row in CLASSES if row.kind == kind]
-        parts.append(f"{with_article(kind)} as {enumerate_names(titles, 'or')}")
-    return ", ".join(parts)
+    titles: dict[str, list[str]] = {}
+    for row in CLASSES:
+        titles.setdefault(with_article(row.kind), []).append(row.title)
+    return ", ".join(f"{kind} as {enumerate_names(of, 'or')}" for kind, of in titles.items())

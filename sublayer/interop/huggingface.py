@@ -93,22 +93,20 @@ def family_for(
     answers: Answers = "spans" if config.span_head != "none" else "tokens"
     if config.label_outputs and answers == "tokens":
         answers = "choices" if task is not None and task.kind == "choice" else "labels"
-    ranked = []
-    for class_ in classes:
-        if class_.always["kind"] != config.kind:
-            continue
-        model_type = class_.model_type
-        family = FAMILIES.get(f"{model_type} for {answers}", FAMILIES[model_type])
-        refused = refused_fields(config, family.table)
-        named = {field.split()[0] for field in refused}
-        is_other = [f"model.{name}" in named for name in _TELLING]
-        full = config.model_copy(update=family.required_fields(config))
-        n_biases = sum(has_bias(full, name) for name in get_args(BiasedMap))
-        ranked.append(((is_other, len(refused), n_biases), refused, family))
-    if not ranked:
+    types = [class_.model_type for class_ in classes if class_.always["kind"] == config.kind]
+    if not types:
         none = "no class can" if class_name is None else f"{classes[0].title}'s class cannot"
         raise ConfigError(f"{none} represent model.kind = {config.kind}: it cannot be exported")
-    _, refused, family = min(ranked, key=lambda row: row[0])
+
+    def distance(family: Family) -> tuple[list[bool], int, int]:
+        named = {field.split()[0] for field in refused_fields(config, family.table)}
+        full = config.model_copy(update=family.required_fields(config))
+        n_biases = sum(has_bias(full, name) for name in get_args(BiasedMap))
+        return [f"model.{name}" in named for name in _TELLING], len(named), n_biases
+
+    families = (FAMILIES.get(f"{each} for {answers}", FAMILIES[each]) for each in types)
+    family = min(families, key=distance)
+    refused = refused_fields(config, family.table)
     if task is not None and (rows := family.describe_unanswered(task)):
         raise ConfigError(
             f"{task.title} is answered from {rows}, and {family.name}ForSequenceClassification "
