@@ -90,7 +90,13 @@ def _forms(config: ResolvedModel) -> list[shapes.AttentionForm]:
     return [form for (form, *_) in shapes.attention_forms(config, shapes.stacks(config)[0]) if form]
 
 
-def _local_base(config: ResolvedModel) -> float:
+def layer_types(config: ResolvedModel) -> list[str]:
+    """Return the type of each layer, by whether it has a window."""
+    return [LOCAL if form.window else GLOBAL for form in _forms(config)]
+
+
+def local_base(config: ResolvedModel) -> float:
+    """Return the rotary base of layers with a window."""
     local = config.rotary_local_base
     return config.rotary_base if isinstance(local, str) else local
 
@@ -103,7 +109,7 @@ def _rope_table(base: float, **more: float) -> Fields:
 _TYPES = Field(
     None,
     optional(listed(harmless(LOCAL, GLOBAL).rule)),
-    write=lambda c: [LOCAL if form.window else GLOBAL for form in _forms(c)],
+    write=layer_types,
 )
 
 
@@ -119,7 +125,7 @@ LAYERED = {
     "rope_parameters": Field(
         None,
         optional(table_of({GLOBAL: _PLAIN, LOCAL: _PLAIN})),
-        write=lambda c: {GLOBAL: _rope_table(c.rotary_base), LOCAL: _rope_table(_local_base(c))},
+        write=lambda c: {GLOBAL: _rope_table(c.rotary_base), LOCAL: _rope_table(local_base(c))},
     ),
 }
 """Types of layers, and a table of rotary positions for each type."""
@@ -660,7 +666,7 @@ class Gemma3(Gemma2):
         "attn_logit_softcapping": harmless(None), "_sliding_window_pattern": _UNREAD,
         "sliding_window_pattern": Field(6, whole(MOST_LAYERS)),
         "rope_scaling": harmless(None), "rope_theta": 1_000_000.0,
-        "rope_local_base_freq": Field(10_000.0, _BASE, write=_local_base),
+        "rope_local_base_freq": Field(10_000.0, _BASE, write=local_base),
     }  # fmt: skip
     fields = _fields("Gemma3Text", 262208, 2304, 9216, 26, 8, 131072, 4, **_more)
     always: Fields = {**Gemma2.always, "qk_norm": "rms", "qk_norm_gain": True}

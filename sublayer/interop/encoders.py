@@ -12,7 +12,15 @@ from sublayer.config.stacks import head_activation, is_factorised
 from sublayer.config.table import LONGEST_WINDOW
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.interop.decoders import GATED_OF, LAYERED, read_layers
+from sublayer.interop.decoders import (
+    GATED_OF,
+    GLOBAL,
+    LAYERED,
+    LOCAL,
+    layer_types,
+    local_base,
+    read_layers,
+)
 from sublayer.interop.family import (
     NO_OTHER_HEAD,
     TYPED_LABELS,
@@ -55,6 +63,7 @@ _FIELDS: dict[str, Field] = {
     **linked("tie_word_embeddings:tie_embeddings=True"),
     "pad_token_id": Field(0, optional(token_id)),
     "is_encoder_decoder": harmless(False),
+    "is_causal": harmless(False),
 }
 _BY_BERT: dict[str, Field] = {
     **_FIELDS,
@@ -551,6 +560,17 @@ class Electra(Bert):
     ties = {"generator_lm_head.weight": _WORDS}
 
 
+_BASE = rule_of("rotary_base")
+
+
+def _period(config: ResolvedModel) -> int:
+    """Return the n of a model of which every n-th layer is global; 3 for others."""
+    types = layer_types(config)
+    layers = range(len(types))
+    periods = (n + 1 for n in layers if types == [LOCAL if k % (n + 1) else GLOBAL for k in layers])
+    return next(periods, 3)
+
+
 class ModernBert(Bert):
     """ModernBERT's classes: pre-norm but before the first attention, rotary, local and global."""
 
@@ -572,15 +592,17 @@ class ModernBert(Bert):
         decoder_bias=Field(True, flag, write=lambda config: config.head_bias),
         classifier_activation=harmless("gelu"),
         **LAYERED,
-        global_attn_every_n_layers=Field(3, rule_of("n_layers")),
+        # Transformers 4 reads these three in place of ``layer_types`` and ``rope_parameters``.
+        global_attn_every_n_layers=Field(3, rule_of("n_layers"), write=_period),
         local_attention=Field(
             128,
             whole(LONGEST_WINDOW),
             write=lambda c: 128 if c.attention_window == "none" else c.attention_window,
         ),
+        sliding_window=Field(None, optional(whole(LONGEST_WINDOW, least=0))),
         **switched_off(("rope_scaling",)),
-        global_rope_theta=Field(160_000.0, rule_of("rotary_base")),
-        local_rope_theta=Field(10_000.0, rule_of("rotary_base")),
+        global_rope_theta=Field(160_000.0, _BASE, write=lambda c: c.rotary_base),
+        local_rope_theta=Field(10_000.0, _BASE, write=local_base),
     )
     constants: Fields = {}
     always = {name: value for name, value in _ALWAYS.items() if name != "head_bias"}
@@ -615,11 +637,15 @@ class ModernBert(Bert):
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of heads, local and global attentions, and their angles.
 
-        Raises CheckpointError where ``layer_types`` has another length than the model.
+        Raises CheckpointError where ``layer_types`` has another length than the model, and where
+        ``sliding_window`` is not half of ``local_attention``, which it replaces in transformers 5.
         """
         fields, given = super().particular(content, weights), content.fields
         if fields.get("head_bias"):
             fields["head_bias"] = given["decoder_bias"]
         every, window = given["global_attn_every_n_layers"], given["local_attention"]
+        half = given["sliding_window"]
+        if half not in (None, window // 2):
+            raise content.error(f"sliding_window = {half} contradicts local_attention = {window}")
         bases = ("global_rope_theta", "local_rope_theta")
         return fields | read_layers(content, lambda layer: layer % every > 0, window, bases)

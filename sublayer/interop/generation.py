@@ -19,7 +19,7 @@ _TEMPLATE, _FURTHER_TEMPLATES = "chat_template.jinja", "additional_chat_template
 _DEFAULT = "default"
 _EOS = "eos_token_id"
 _IDS = ("bos_token_id", _EOS, "pad_token_id", "decoder_start_token_id")
-_FORCED = ("forced_bos_token_id", "forced_eos_token_id")
+_FIRST = "forced_bos_token_id"
 _OF_FILE = ("_from_model_config", "_commit_hash", "transformers_version", "use_cache")
 _OUTPUTS = ("output_attentions", "output_hidden_states")
 
@@ -34,7 +34,9 @@ def read_generation(
     templates.
     """
     path = folder / FILE
-    settings = read_json_object(path, CheckpointError) if path.is_file() else {}
+    settings = {_FIRST: fields[_FIRST]} if fields.get(_FIRST) is not None else {}
+    if path.is_file():
+        settings = read_json_object(path, CheckpointError)
     ends = settings.get(_EOS)
     source, ends = (FILE, ends) if ends is not None else ("config.json", fields.get(_EOS))
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -45,7 +47,8 @@ def read_generation(
     end_id = None if tokenizer is None else tokenizer.end_id
     is_decoder = config.kind == "decoder"  # other kinds write up to their separator
     known = range(config.vocab_size if is_decoder else 0)
-    dropped = ("max_length", *_IDS, *_FORCED, *_OF_FILE, *_OUTPUTS)
+    # An end is forced at the greatest length alone, where ours closes a text too.
+    dropped = ("max_length", "forced_eos_token_id", *_IDS, *_OF_FILE, *_OUTPUTS)
     return Generation(
         tuple(id_ for id_ in dict.fromkeys(listed) if id_ in known and id_ != end_id),
         {
@@ -77,7 +80,7 @@ def generation_file(
     an import kept; and the model's ``max_len``.
     """
     content = {"max_length": max_len, **generation.settings}
-    for name in (*_IDS, *_FORCED):
+    for name in _IDS:
         if config.get(name) is not None:
             content[name] = config[name]
     if generation.stop_ids:

@@ -261,6 +261,11 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig | None, Tensors,
             ignored.append(f"the head {start.rstrip('.')}, which {what}")
     if task is None and pad_id not in (None, getattr(tokenizer, "pad_id", None)):
         ignored.append(f"pad_token_id = {show(pad_id)} of {CONFIG}, not the tokenizer's padding")
+    if tokenizer is not None and settings is not None and config.kind == "encoder-decoder":
+        for name, role in (("eos_token_id", "sep_id"), ("pad_token_id", "pad_id")):
+            id_, own = settings.fields[name], getattr(tokenizer, role)
+            if own not in (None, id_):
+                ignored.append(f"{name} = {show(id_)} of {CONFIG}: the tokenizer's, {own}, counts")
     notes: Notes = {
         "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
         "ignored": ignored,

@@ -24,6 +24,7 @@ from sublayer.interop.foreign_config import (
     Link,
     Rule,
     Table,
+    Unsayable,
     flag,
     harmless,
     linked,
@@ -49,6 +50,13 @@ from sublayer.model.model_folder import check_float
 from sublayer.model.positions import sinusoids
 
 
+def _refuse(value: Any) -> None:
+    raise Unsayable("it would change one of the two stacks")
+
+
+_CAUSAL = Field(None, _refuse, is_computed=False)
+
+
 def _fields(title: str, own: str, ids: tuple[int, int, int], **more: Field) -> ClassFields:
     """Build the fields of a class: defaults of its own, for ``linked``, and more.
 
@@ -72,7 +80,7 @@ def _fields(title: str, own: str, ids: tuple[int, int, int], **more: Field) -> C
         "pad_token_id": Field(pad_id, token_id),
         "eos_token_id": training_only(end_id, token_id),
         "decoder_start_token_id": training_only(start_id, token_id),
-        "is_causal": harmless(True),
+        "is_causal": _CAUSAL,
         "is_encoder_decoder": harmless(True),
     }
     aliases = {"hidden_size": "d_model", "num_hidden_layers": "encoder_layers"}
@@ -402,7 +410,7 @@ class T5(Translator):
             "decoder_start_token_id": training_only(None, optional(token_id)),
             # From former versions' files: the length that a model was trained at.
             "n_positions": training_only(512, rule_of("max_len"), Link("max_len")),
-            "is_causal": harmless(True),
+            "is_causal": _CAUSAL,
             "is_encoder_decoder": harmless(True),
         },
         {"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"}

@@ -149,11 +149,13 @@ VALUES = [
     ("electra for labels", "hidden_act", "gelu_new"), ("distilbert", "activation", "mish"),
     ("modernbert", "layer_types", ["full_attention"]), ("modernbert", "layer_types", "full"),
     ("modernbert", "attention_bias", True), ("modernbert", "classifier_activation", "relu"),
+    ("modernbert", "sliding_window", 1),
     ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "yarn"}}),
     ("modernbert", "rope_parameters", [1]), ("modernbert", "rope_scaling", {"factor": 2.0}),
     ("modernbert for labels", "classifier_pooling", "mean"),
     ("bart", "decoder_start_token_id", 3), ("gpt2", "is_causal", False),
     ("llama", "is_causal", False), ("m2m_100", "is_causal", False), ("t5", "is_causal", False),
+    ("bart", "is_causal", True), ("bert", "is_causal", True),
     ("bert", "transformers_weights", "other.safetensors"),
 ]  # fmt: skip
 

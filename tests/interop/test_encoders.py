@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from sublayer.api.run import load
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.interop.encoders import PROJECTION, Bert, leave_out_identity
+from sublayer.interop.encoders import PROJECTION, Bert, ModernBert, leave_out_identity
 from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
@@ -359,3 +359,11 @@ def test_a_projection_that_is_there_and_changes_nothing_is_left_out(weight, bias
     weights = {place + end: each * part for end, each, part in given if each is not None}
     leave_out_identity(weights)
     assert len(weights) == n_left
+
+
+@pytest.mark.parametrize(("pattern", "period"), [("GL", 2), ("GLL", 3), ("LG", 3)])
+def test_a_modernbert_goes_out_with_the_fields_of_former_versions(pattern, period):
+    config = config_of("modernbert", window_pattern=pattern)
+    written = ModernBert().write_config(config, None)
+    assert written["global_attn_every_n_layers"] == period
+    assert (written["global_rope_theta"], written["local_rope_theta"]) == (500.0, 50.0)

@@ -359,6 +359,17 @@ def test_an_export_that_comes_back_translates_the_same(tmp_path, kind, moses, na
         # An untrained model may write the unknown, of which a tokenizer.json has no text.
         known = one.ids[one.ids != ours.unk_id]
         assert ours.write(known) == back.tokenizer.write(other.ids)
+    ends = {"eos_token_id": 5} | ({} if name == "t5" else {"decoder_start_token_id": 5})
+    change_json(tmp_path / "out" / "config.json", **ends)
+    said = import_huggingface(tmp_path / "out", tmp_path / "other")["ignored"]
+    assert said == f"eos_token_id = 5 of config.json: the tokenizer's, {ours.sep_id}, counts"
+
+
+def test_a_first_token_that_generation_forces_is_said_and_kept(tmp_path):
+    folder = tiny("bart").save(tmp_path / "theirs", forced_bos_token_id=0)
+    assert "forced_bos_token_id" in import_huggingface(folder, tmp_path / "ours")["kept"]
+    export_huggingface(load(tmp_path / "ours"), tmp_path / "back")
+    assert read_json(tmp_path / "back" / "generation_config.json")["forced_bos_token_id"] == 0
 
 
 def test_marian_is_translated_with_by_its_own_files(tmp_path):
