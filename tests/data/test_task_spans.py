@@ -193,34 +193,38 @@ def _example(id_, question, *answers, passage=_PASSAGE):
     return Example(id_, {"context": passage, "question": question}, answers=answers, source=passage)
 
 
-def _encode(examples, *, context=15, stride=5, trains=False, task="squad"):
-    rule = WindowRule(context, stride)
-    return encode_passages(TASKS[task], examples, ByteTokenizer(), rule, trains=trains)
+def _encode(examples, *, context=15, stride=5, trains=False, task="squad", n_separators=1):
+    rule, tokenizer = WindowRule(context, stride), ByteTokenizer()
+    tokenizer.n_separators = n_separators
+    return encode_passages(TASKS[task], examples, tokenizer, rule, trains=trains)
 
 
 def _texts_of(encoded, row):
     return [bytes(text.tolist()).decode() for text in encoded.texts_of(row)]
 
 
-def test_a_passage_is_read_in_windows_each_behind_the_question():
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_passage_is_read_in_windows_each_behind_the_question(more):
     examples = [_example("0", "?!", Answer("klm", 10)), _example("1", "#")]
-    encoded = _encode(examples)
-    # 15 tokens, 3 marks and a question of 2 leave room for 10.
+    settings = {"context": 15 + more, "n_separators": 1 + more}
+    encoded = _encode(examples, **settings)
+    # 15 tokens, 3 marks and a question of 2 leave room for 10; so do 16 tokens and 4 marks.
     found = [_texts_of(encoded, row) for row in encoded.rows_of(0)]
     assert found == [["?!", passage] for passage in ("abcdefghij", "fghijklmno", "klmnopqrst")]
     assert encoded.windows(0) == [range(10), range(5, 15), range(10, 20)]
     # [CLS] ? ! [SEP] is 4: "k" is the sixth and the first of its windows; the first has none of it.
-    assert encoded.spans.tolist() == [[0, 0], [9, 11], [4, 6], *[[0, 0]] * 3]
-    assert (encoded.offset(0), encoded.offset(1)) == (4, 3)
+    found = [[0, 0], [9 + more, 11 + more], [4 + more, 6 + more], *[[0, 0]] * 3]
+    assert encoded.spans.tolist() == found
+    assert (encoded.offset(0), encoded.offset(1)) == (4 + more, 3 + more)
     assert encoded.placed(1).slice(2, 4, _PASSAGE) == slice(2, 5)
     assert len(encoded) == encoded.n_questions == 2
     again = SpanExamples.of_arrays(encoded.arrays()).select(np.array([1]))
-    for name, array in _encode(examples[1:]).arrays().items():
+    for name, array in _encode(examples[1:], **settings).arrays().items():
         assert name == "numbers" or np.array_equal(again.arrays()[name], array), name
     # Rows are built with marks and the columns of answers.
-    encoded = _encode([_example("0", "?!", Answer("klm", 10))], trains=True)
-    marks = Marks(first=256, between=257, last=257, pad=258)
-    batch = Assembler(encoded, RowRule("pair", marks, 15)).pack(np.arange(3))
+    encoded = _encode([_example("0", "?!", Answer("klm", 10))], trains=True, **settings)
+    marks = Marks(first=256, between=257, last=257, pad=258, n_between=1 + more)
+    batch = Assembler(encoded, RowRule("pair", marks, 15 + more)).pack(np.arange(3))
     found = []
     for (first, last), (row, start) in zip(batch.spans, batch.readouts, strict=True):
         assert batch.read.tokens[row, start] == 256

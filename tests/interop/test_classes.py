@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from tokenizers import Tokenizer as Library
 from tokenizers import processors
 
 from sublayer.api.run import load
@@ -411,14 +412,34 @@ PAIRS = (
     [{"premise": one, "hypothesis": two} for one, two in zip(FIRST, SECOND, strict=True)],
     [{"text": one, "text_pair": two} for one, two in zip(FIRST, SECOND, strict=True)],
 )
+LONG_PAIRS = (
+    [{"premise": LONG, "hypothesis": two} for two in SECOND],
+    [{"text": LONG, "text_pair": two} for two in SECOND],
+)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-@pytest.mark.parametrize(("task", "fields"), [("sst2", SENTENCES), ("mnli", PAIRS)])
+def with_two_separators(text_model):
+    tokenizer = text_model.tokenizer
+    library = Library.from_str(tokenizer.library_file.decode())
+    pair, marks = "[CLS]:0 $A:0 [SEP]:0 [SEP]:0 $B:1 [SEP]:1", ("[CLS]", "[SEP]")
+    library.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", pair, [(mark, library.token_to_id(mark)) for mark in marks]
+    )
+    content = json.loads(library.to_str())
+    changed = tokenizer.replaced(content, reads_marks=tokenizer.reads_marks)
+    return dataclasses.replace(text_model, tokenizer=changed)
+
+
+@pytest.mark.parametrize("name", ["bert", "bert, two separators", "gpt2"])
+@pytest.mark.parametrize(
+    ("task", "fields"), [("sst2", SENTENCES), ("mnli", PAIRS), ("mnli", LONG_PAIRS)]
+)
 def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path, name, task, fields):
     from transformers import pipeline
 
+    name, _, more = name.partition(", ")
     model = model_for(name, TASKS[task])
+    model = with_two_separators(model) if more else model
     export_huggingface(model, tmp_path / task)
     asked = pipeline("text-classification", model=str(tmp_path / task), device="cpu")
     expected = answered(model, [Example("0", each) for each in fields[0]])

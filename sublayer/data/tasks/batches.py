@@ -37,7 +37,8 @@ from sublayer.tasks.task import Example, Task
 
 def whole_lengths(encoded: EncodedExamples, marks: Marks) -> Ints:
     """Count the tokens of every row before truncation, special ones included: ``[R]``."""
-    return encoded.row_tokens + encoded.row_texts + (marks.first is not None)
+    n_between = marks.n_between * (encoded.row_texts - 1)
+    return encoded.row_tokens + n_between + 1 + (marks.first is not None)
 
 
 def build_row(
@@ -50,7 +51,10 @@ def build_row(
     texts = encoded.texts_of(row)
     if is_swapped:
         texts.reverse()
-    room = context - len(texts) - (marks.first is not None)
+    between = [marks.between] * marks.n_between
+    ends = [between] * (len(texts) - 1) + [[marks.last]]
+    first = [] if marks.first is None else [marks.first]
+    room = context - len(first) - sum(map(len, ends))
     lengths = [len(text) for text in texts]
     if sum(lengths) > room:
         if CUTS[encoded.cuts[row]] == "first":
@@ -59,15 +63,10 @@ def build_row(
         else:
             shortened = cut_lengths(lengths, room)
         texts = [text[:length] for text, length in zip(texts, shortened, strict=True)]
-    first = [] if marks.first is None else [marks.first]
-    ends = [marks.between] * (len(texts) - 1) + [marks.last]
-    parts: list[Any] = [
-        first,
-        *chain.from_iterable((text, [end]) for text, end in zip(texts, ends, strict=True)),
-    ]
+    parts: list[Any] = [first, *chain.from_iterable(zip(texts, ends, strict=True))]
     ids = np.concatenate(parts).astype(np.int64)
     segments = np.ones(len(ids), dtype=np.int64)
-    segments[: len(first) + len(texts[0]) + 1] = 0
+    segments[: len(first) + len(texts[0]) + len(ends[0])] = 0
     return ids, segments
 
 

@@ -44,6 +44,8 @@ class Marks:
     """Token after the last text."""
     pad: int
     """Padding."""
+    n_between: int = 1
+    """Times that ``between`` stands there."""
 
 
 def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
@@ -68,7 +70,8 @@ def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
         )
     *first, between, last = mark_ids
     pad = last if tokenizer.pad_id is None else tokenizer.pad_id
-    return Marks(first[0] if first else None, between, last, pad)
+    n_between = tokenizer.n_separators if format_ == "pair" else 1
+    return Marks(first[0] if first else None, between, last, pad, n_between)
 
 
 CUTS = ("longest", "first")
@@ -250,6 +253,8 @@ class SpanExamples(EncodedExamples):
     """Position of each window's first token in the passage: ``[R]``."""
     n_question_tokens: Ints
     """Length of each question in tokens before truncation: ``[E]``."""
+    passage_columns: Ints
+    """Column of each row's first token of the passage: ``[R]``."""
     passage_starts: Ints
     """First token of each example's passage, and the number of tokens: ``[E + 1]``."""
     token_starts: Ints
@@ -299,9 +304,7 @@ class SpanExamples(EncodedExamples):
 
     def offset(self, example: int) -> int:
         """Return the column at which the passage begins in each row of an example."""
-        question, _ = self.texts_of(self.rows_of(example)[0])
-        # The passage follows [CLS], the question and [SEP].
-        return len(question) + 2
+        return int(self.passage_columns[self.rows_of(example)[0]])
 
     def placed(self, example: int) -> PlacedTokens:
         """Return the positions of a passage's tokens in its text; their ids are not stored."""
@@ -317,15 +320,12 @@ class SpanExamples(EncodedExamples):
             super().select(examples),
             spans=self.spans[rows],
             window_starts=self.window_starts[rows],
+            passage_columns=self.passage_columns[rows],
             n_question_tokens=self.n_question_tokens[examples],
             passage_starts=bounds(np.diff(self.passage_starts)[examples]),
             token_starts=self.token_starts[tokens],
             token_ends=self.token_ends[tokens],
         )
-
-
-_N_MARKS = 3
-"""Number of special tokens in a row: [CLS], and a [SEP] after each text."""
 
 
 class WindowRule(NamedTuple):
@@ -353,12 +353,15 @@ def encode_passages(
     A question is truncated to 64 tokens, and in a short context to half of the room. Raises
     ConfigError where a row has no room for a passage.
     """
+    # A row has [CLS], and [SEP] after each text, after the first as often as the tokenizer says.
+    n_marks = 2 + tokenizer.n_separators
     rows = [wording_of(task).pair_rows(example)[0] for example in examples]
     questions = tokenizer.encode_many([row.first.encode("utf-8", "replace") for row in rows])
     placed: dict[str, PlacedTokens] = {}
     texts: list[AnyInts] = []
     spans: list[tuple[int, int]] = []
     window_starts: list[int] = []
+    passage_columns: list[int] = []
     example_starts = [0]
     numbers: list[int] = []
     passages: list[PlacedTokens] = []
@@ -372,13 +375,13 @@ def encode_passages(
         if trains and example.answers and gold is None:
             continue
         assert row.first_tokens is not None, "a question has a maximum length"
-        most = max(0, min(row.first_tokens, (rule.context - _N_MARKS) // 2))
+        most = max(0, min(row.first_tokens, (rule.context - n_marks) // 2))
         question = questions[number][:most]
-        room = rule.context - _N_MARKS - len(question)
+        room = rule.context - n_marks - len(question)
         for window in cut_windows(len(tokens.ids), room, rule.stride):
             texts += [question, tokens.ids[window.start : window.stop]]
-            # The passage follows [CLS], the question and [SEP].
-            spans.append(gold_places(window, gold, len(question) + 2))
+            passage_columns.append(len(question) + n_marks - 1)
+            spans.append(gold_places(window, gold, passage_columns[-1]))
             window_starts.append(window.start)
             if trains:
                 example_starts.append(len(spans))
@@ -400,6 +403,7 @@ def encode_passages(
         numbers=np.array(numbers, dtype=np.int64),
         spans=np.array(spans, dtype=np.int64).reshape(len(spans), 2),
         window_starts=np.array(window_starts, dtype=np.int64),
+        passage_columns=np.array(passage_columns, dtype=np.int64),
         n_question_tokens=np.array([len(questions[n]) for n in numbers], dtype=np.int64),
         passage_starts=bounds(n_tokens),
         token_starts=np.concatenate([none, *(passage.starts for passage in passages)]),
@@ -407,7 +411,7 @@ def encode_passages(
     )
 
 
-ENCODING_VERSION = 2
+ENCODING_VERSION = 3
 """Version of the encoding: increased whenever equal examples would be encoded otherwise."""
 _BATCH_TEXTS = 4096
 

@@ -147,7 +147,8 @@ def _draw(
         assert pair.second is not None and marks.first is not None, "a question has a passage"
         question = tokenizer.encode(pair.first.encode())[: pair.first_tokens]
         passage = tokenizer.encode(pair.second.encode())
-        ids: list[Any] = [[marks.first], question, [marks.between], passage, [marks.last]]
+        between = [marks.between] * marks.n_between
+        ids: list[Any] = [[marks.first], question, between, passage, [marks.last]]
         rows = [np.concatenate(ids)]
     else:
         encoded = encode_examples(task, [example], tokenizer, format_, trains=False)

@@ -83,7 +83,7 @@ _KEPT = (
     *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "start_id", "unk_id"),
     *SPECIAL_NAMES,
     *("special_ids", "sentinel_ids", "reads_marks", "token_bytes", "token_characters"),
-    "inner_pieces",
+    *("inner_pieces", "n_separators"),
 )
 """Properties that a wrapping tokenizer takes over from its vocabulary."""
 
@@ -139,6 +139,8 @@ class Tokenizer(ABC):
     default."""
     added_ids: Mapping[str, int] = MappingProxyType({})
     """Ids appended to a vocabulary, by name; they have no text."""
+    n_separators: int = 1
+    """Number of separators between two texts in a row."""
     has_words: bool = False
     """True where ids show where words begin, as whole-word masking requires."""
     is_lossless: bool = True

@@ -308,6 +308,13 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     tokens = [*files.tokens, *map(AddedToken, defaults)]
     library.add_tokens([tokenizers.AddedToken(**asdict(token)) for token in tokens])
     result: dict[str, Any] = json.loads(library.to_str())
+    if files.class_name == "RobertaTokenizer":
+        named = {"sep": "</s>", "cls": "<s>"}
+        named = {k: token_name(files.settings.get(f"{k}_token")) or v for k, v in named.items()}
+        marks = {key: (name, library.token_to_id(name)) for key, name in named.items()}
+        if None not in (id_ for _, id_ in marks.values()):
+            flags = {"trim_offsets": True, "add_prefix_space": False}
+            result["post_processor"] = {"type": "RobertaProcessing", **marks, **flags}
     _check_ids({token["content"]: token["id"] for token in result["added_tokens"]}, files, folder)
     return tokenizer.replaced(result, reads_marks=not files.splits, roles=_roles(files))
 

@@ -172,6 +172,18 @@ def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Ad
     return names >= BYTE_NAMES.keys() and set().union(*names) <= BYTE_NAMES.keys()
 
 
+def _count_separators(content: dict[str, Any]) -> int:
+    """Count the equal tokens that a tokenizer's file puts between two texts, at least 1."""
+    for step in _steps(content["post_processor"], "processors"):
+        if step["type"] == "RobertaProcessing":
+            return 2
+        if step["type"] == "TemplateProcessing":
+            parts = [(part.get("SpecialToken") or part["Sequence"])["id"] for part in step["pair"]]
+            between = parts[parts.index("A") + 1 : parts.index("B")]
+            return len(between) if len(set(between)) == 1 else 1
+    return 1
+
+
 def _marks_spaces(content: dict[str, Any]) -> bool:
     """Return whether pieces have SentencePiece's mark for the space before a word."""
     steps = _steps(content["decoder"], "decoders")
@@ -271,6 +283,7 @@ class SubwordTokenizer(Tokenizer):
         self._is_bytes = _keeps_bytes(content, vocabulary, parsed)
         self.is_lossless = self._is_bytes and content["normalizer"] is None
         self._set_special(names)
+        self.n_separators = _count_separators(content)
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
             # T5's end closes inputs and targets, and does not separate documents.
