@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.evaluation.items import Metric, TestUnits, item_effects
+from sublayer.evaluation.effects import TestUnits, item_effects
+from sublayer.evaluation.items import Metric
 from sublayer.judging.folders import RunItems, read_comparison_items
 from sublayer.objective.base import KINDS, family
 from sublayer.statistics.contrasts import (

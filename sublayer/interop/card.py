@@ -14,7 +14,8 @@ from sublayer.config.load import find_recipe, read_derived, read_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import CheckpointError
-from sublayer.evaluation.items import FromItems, Items, item_effects, quotient_of, read_items
+from sublayer.evaluation.effects import item_effects
+from sublayer.evaluation.items import FromItems, Items, quotient_of, read_items
 from sublayer.files.checkpoints import read_record
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import resolved

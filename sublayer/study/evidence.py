@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.errors import CheckpointError
-from sublayer.evaluation.items import FromItems, Metric, TestUnits, item_effects
+from sublayer.evaluation.effects import TestUnits, item_effects
+from sublayer.evaluation.items import FromItems, Metric
 from sublayer.files.parsing import Number, Typed, read_typed
 from sublayer.objective.supervised.scores import SCORE
 from sublayer.statistics.contrasts import (

@@ -14,7 +14,8 @@ from scipy.stats import dunnett, mannwhitneyu, ttest_ind, ttest_rel, tukey_hsd
 
 from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import FromItems, ItemTable, Metric, item_effects
+from sublayer.evaluation.effects import item_effects
+from sublayer.evaluation.items import FromItems, ItemTable, Metric
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.statistics import contrasts as contrasting
 from sublayer.statistics import covariance
