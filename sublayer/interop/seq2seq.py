@@ -1,7 +1,7 @@
 """Translators of transformers, M2M100 to T5: a family, a table a class."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import entries
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.decoders import GATED_OF
 from sublayer.interop.family import Family, Fields, Tensors
@@ -48,6 +49,7 @@ from sublayer.interop.tokenizers import (
 from sublayer.interop.weight_map import BlockNames, Pair
 from sublayer.model.model_folder import check_float
 from sublayer.model.positions import sinusoids
+from sublayer.text_model import TextModel
 
 
 def _refuse(value: Any) -> None:
@@ -321,6 +323,13 @@ _UNREAD_ROWS = 2
 _TABLES = ("positions.tables.0.weight", "source.positions.tables.0.weight")
 
 
+def _bart_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+    """Return the files of a tokenizer with marks around a text as an import had; else an end."""
+    if isinstance(tokenizer, SubwordTokenizer) and tokenizer.library_content["post_processor"]:
+        return framing_files(tokenizer, max_len=max_len, reads_segments=False)
+    return ending_files(tokenizer, max_len=max_len)
+
+
 class Bart(Translator):
     """BART's class: post-norm, a norm of embeddings, and tables of positions after two rows."""
 
@@ -330,7 +339,7 @@ class Bart(Translator):
     always: Fields = {**_ALWAYS, **_POST_NORM, "embedding_norm": "affine", "positions": "learned"}
     exceptions: Table = {**Translator.exceptions, "head_bias": ANY}
     default_ids = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-    plain_files = staticmethod(partial(framing_files, reads_segments=False))
+    plain_files = staticmethod(_bart_files)
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop the rows before the first position, a bias of zeros, and copies as others do."""
@@ -352,6 +361,17 @@ class Bart(Translator):
         """Add rows of zeros before the first position."""
         unread = weights[_TABLES[0]].new_zeros(_UNREAD_ROWS, config.d_model)
         return {**weights, **{name: torch.cat([unread, weights[name]]) for name in _TABLES}}
+
+    def folder_files(
+        self, text_model: TextModel, described: Fields, config: ResolvedModel
+    ) -> dict[str, bytes]:
+        """Return a folder's files: a fine-tuned model reads an end after a text, and no start."""
+        tokenizer = text_model.tokenizer
+        if text_model.task is not None and isinstance(tokenizer, SubwordTokenizer):
+            plain = {**tokenizer.library_content, "post_processor": None}
+            tokenizer = tokenizer.replaced(plain, reads_marks=tokenizer.reads_marks)
+            text_model = replace(text_model, tokenizer=tokenizer)
+        return super().folder_files(text_model, described, config)
 
 
 _NETWORKS: dict[str, tuple[str, str]] = {

@@ -29,10 +29,13 @@ from sublayer.interop.huggingface import (
     import_huggingface,
 )
 from sublayer.interop.tokenizers import decoder_files, with_start
+from sublayer.model.transformer import build
 from sublayer.statistics.covariance import unequal_units
+from sublayer.tasks.registry import TASKS, TaskSpec
+from sublayer.text_model import TextModel
 from tests.breadth import rows
 from tests.interop.folders import check_refused, opened, read_json
-from tests.interop.tiny import tiny
+from tests.interop.tiny import config_of, tiny
 
 CORPUS = [
     "the cat sat on the mat. The DOG and Ünïcode Zwölf 日本語 テスト 12,345 7,0 Paris is",
@@ -158,7 +161,12 @@ def test_tokenizers_have_the_ids_of_transformers_in_and_out(tmp_path, case):
         assert pair.keys() == {"input_ids", "attention_mask"}
         assert pair.input_ids == theirs(TEXTS[0], TEXTS[1]).input_ids or case == "modernbert"
         assert folders[-1].pad_token_id == ours.pad_id
-    if case == "roberta":  # whatever the file puts around a text
+    if case == "roberta":
+        model = build(config_of("bart", vocab_size=ours.vocab_size, max_len=64), seed=0)
+        spec = TaskSpec((TASKS["sst2"],), "text", 64)
+        export_huggingface(TextModel(model, ours, spec), tmp_path / "tuned")
+        assert opened(tmp_path / "tuned")("the").input_ids == [*ours.encode(b"the"), ours.sep_id]
+        # Whatever the file puts around a text.
         first, second = (ours.encode(text.encode()).tolist() for text in TEXTS[:2])
         between = [ours.sep_id] * ours.n_separators
         row = [ours.cls_id, *first, *between, *second, ours.sep_id]
