@@ -202,7 +202,7 @@ def test_a_certificate_is_of_the_memory_there_is_and_refuses_other_logits(tmp_pa
     monkeypatch.setattr("sublayer.interop.certificate._FLOAT64_PARAMETERS", 0)
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "narrow")
     assert list(certificate["largest_difference"]) == ["float32"]
-    monkeypatch.setattr("sublayer.interop.certificate._REFUSED_SHARE", -1.0)
+    monkeypatch.setattr("sublayer.interop.certificate.REFUSED_SHARE", -1.0)
     check_refused(tmp_path / "gpt2", "logits differ from transformers'")
     monkeypatch.setattr("sublayer.interop.certificate.total_memory", lambda: 1)
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "large")
