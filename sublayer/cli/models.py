@@ -55,13 +55,14 @@ def import_(**options: Any) -> CommandResult:
 
 @client_of(run.export, "sublayer export runs/book --to transformers exported")
 def export(**options: Any) -> CommandResult:
-    """Write a model so that transformers loads it, as the first class that can represent it.
+    """Write a model for transformers, an engine such as llama.cpp, or the Hugging Face hub.
 
-    Decoders with post-norm sub-layers become GPT-1, encoder-decoders with relative positions T5. A
-    model fine-tuned on a task becomes the class that answers it (labels or a number, choices,
-    spans), with its label names. A model that no class can represent is refused, with the field
-    that prevents it. --class names another class. Where transformers is installed, the logits of
-    both models are compared; the largest difference is printed, and kept in certificate.json.
+    transformers loads it as the first class that can represent it, or else by code that the folder
+    brings (trust_remote_code). A model fine-tuned on a task becomes the class that answers it
+    (labels or a number, choices, spans), with its label names. --class names another class. What
+    the format cannot represent is refused, with the field that prevents it. If its software is
+    installed, the outputs of both models are compared; the largest difference is printed, and kept
+    in certificate.json.
     """
     return run.export(**options)
 
