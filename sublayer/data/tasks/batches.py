@@ -83,13 +83,13 @@ class RowRule:
     context: int
     """Maximum length of a row in tokens, special ones included."""
     predicts_text: bool = False
-    """Whether the tokens of a traversal are predicted as well."""
+    """True where the tokens of a traversal are predicted as well."""
     target_length: int = 0
     """Maximum length of a target of text to text, in tokens, its end included."""
     first_id: int | None = None
     """First input id of an encoder-decoder's decoder; None without one."""
     fills_rows: bool = False
-    """Whether a batch has as many examples as fit into full rows of the context."""
+    """True where a batch has as many examples as fit into full rows of the context."""
     n_rows: int | None = None
     """Number of rows computed at a time in evaluation; None: a fast number for the device."""
 
@@ -407,7 +407,7 @@ class ExampleBatches:
         self._starts = [0]
         """First example of each step so far, counted over all epochs, where steps fill rows."""
         self._is_drawn = False
-        """Whether an epoch draws a task's examples rather than using each exactly once."""
+        """True where an epoch draws a task's examples rather than using each exactly once."""
         if len(split.parts) > 1:
             assert self._times == 1, "a mixture is text to text, whose texts have one order"
             self._shares = _shares(split.parts, self._sizes)
