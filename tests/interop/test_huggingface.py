@@ -7,16 +7,13 @@ import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache, partial
-from itertools import chain, cycle
-from pathlib import Path
+from itertools import cycle
 from unittest.mock import Mock
 
-import huggingface_hub
 import pytest
 import sentencepiece
 import tokenizers
 import torch
-from huggingface_hub import errors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -25,7 +22,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import ConfigError, DataError
 from sublayer.interop.huggingface import (
     FAMILIES,
     export_huggingface,
@@ -351,37 +348,6 @@ def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path, kind
     assert again.encode(text.encode()).tolist() == ids
     if ours.is_lossless:
         assert (theirs.decode(ids), theirs.eos_token_id) == (TEXT, ours.end_id)
-
-
-def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
-    served = tiny("gpt2").save(tmp_path / "served")
-    (served / "pytorch_model.bin").write_bytes(b"a pickle")
-
-    def download(name, *, revision, allow_patterns, ignore_patterns):
-        assert (name, revision) == ("team/tiny", None)
-        (tmp_path / "cache").mkdir()
-        for path in chain(*map(served.glob, allow_patterns)):
-            shutil.copy(path, tmp_path / "cache")
-        return str(tmp_path / "cache")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    monkeypatch.chdir(tmp_path)
-    import_huggingface(Path("team/tiny"), tmp_path / "imported")
-    assert load(tmp_path / "imported").config.d_model == 12
-    fetched = sorted(path.name for path in (tmp_path / "cache").iterdir())
-    assert fetched == ["config.json", "model.safetensors"]
-
-
-@pytest.mark.parametrize("problem, message", [
-    (errors.RepositoryNotFoundError("none", response=Mock()), "has no public model team/none"),
-    (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
-], ids=str)  # fmt: skip
-def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, problem, message):
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=problem))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match=f"there is no folder team/none, and .*{message}"):
-        import_huggingface(Path("team/none"), tmp_path / "imported")
-    assert not (tmp_path / "imported").exists()
 
 
 NUMBERS = [*(-1, 0, 1, 2, 3, 12, 23, 1000, 2**31, 2**63, 10**30), *(0.5, 1.0, -0.1, 1e-5, 1e300)]
