@@ -342,23 +342,6 @@ def test_an_export_is_of_the_class_that_answers_and_keeps_its_task(tmp_path, nam
     assert again.tokenizer.added_ids == model.tokenizer.added_ids
 
 
-@pytest.mark.parametrize("name, fields", [
-    ("gpt1", {"share": "all"}), ("gpt2", {"norm_affine": False, "final_norm": "plain"}),
-])  # fmt: skip
-def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(tmp_path, name, fields):
-    from transformers import AutoModelForSequenceClassification
-
-    text_model, folder = model_for(name, TASKS["mnli"], **fields), tmp_path / "exported"
-    model = text_model.model.double()
-    certificate = export_huggingface(text_model, folder)
-    assert certificate["largest_difference"]["float64"] < 1e-9
-    oracle = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
-    pad = oracle.config.pad_token_id  # which the last token that counts stands before
-    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, pad, pad, pad]])
-    with torch.inference_mode():
-        close(oracle.eval()(ids).logits, model(ids, ids != pad)["label"])
-
-
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_one_output_of_two_labels_becomes_one_of_each(tmp_path, name):
     model = model_for(name, TASKS["sst2"], label_outputs=1)
@@ -444,7 +427,7 @@ def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path, name, 
     asked = pipeline("text-classification", model=str(tmp_path / task), device="cpu")
     expected = answered(model, [Example("0", each) for each in fields[0]])
     assert expected.std(0).max() > 1e-3
-    found = asked(fields[1], top_k=None, truncation=True)
+    found = asked(fields[1], top_k=None, truncation=True, batch_size=2)
     for answers, probabilities in zip(found, expected.tolist(), strict=True):
         scores = {answer["label"]: answer["score"] for answer in answers}
         labelled = dict(zip(TASKS[task].labels, probabilities, strict=True))

@@ -29,37 +29,10 @@ from tests.breadth import TRIES_ALL, rows
 from tests.interop.classes import CLASSES, FORMER
 from tests.interop.folders import change_weights, close, read_json
 from tests.interop.test_classes import built
-from tests.interop.tiny import Tiny, config_of, lifted, ours, theirs, tiny, with_random_vectors
-from tests.model.test_published import LIMITS, PUBLISHED, draw, logits_of_class, models
+from tests.interop.tiny import config_of, lifted, ours, theirs, tiny, with_random_vectors
+from tests.model.test_published import LIMITS, draw, logits_of_class
 
-TITLES = {title: name for name, (title, _) in CLASSES.items()}
-KNOWN = [number for number, row in enumerate(PUBLISHED) if row.title in TITLES]
 DECODERS = [name for name in CLASSES if name not in FORMER and not name.endswith("labels")]
-IDLE = {"qk_norm_place": "before", "bias": False, "block": ""}
-"""Fields that equal models may have in several ways."""
-
-
-def saved(model, folder):
-    """Save a random model of a class as transformers does, with its tied tensors once."""
-    fields = {key: each for key, each in model.config.to_dict().items() if key != "dtype"}
-    stored = {}
-    for name, tensor in model.state_dict().items():
-        stored.setdefault(tensor.data_ptr(), (name, tensor.contiguous()))
-    return Tiny("", type(model), fields, dict(stored.values())).save(folder)
-
-
-@pytest.mark.parametrize("number", rows(KNOWN, 6), ids=lambda number: f"{PUBLISHED[number].title}")
-def test_published_decoders_come_in_with_their_fields_and_weights(tmp_path, number):
-    model, expected = models(number, 0, torch.float64)
-    folder = saved(model, tmp_path / "theirs")
-    assert "ignored" not in import_huggingface(folder, tmp_path / "ours")
-    again = read_huggingface(folder)
-    assert dict(again.model.config) | IDLE == dict(expected.config) | IDLE
-    weights = again.model.state_dict()
-    for name, tensor in expected.state_dict().items():
-        close(weights[name], tensor, 1e-15)
-    export_huggingface(again, tmp_path / "back", PUBLISHED[number].title)
-    assert read_huggingface(tmp_path / "back").model.config == again.model.config
 
 
 def is_accepted(field, value):
@@ -110,7 +83,9 @@ SEEDS = range(25 if TRIES_ALL else 1)
 def test_random_decoders_come_in_and_go_out(tmp_path, name, seed):
     fields = drawn(name, random.Random(f"{name} {seed}"))
     original = tiny(name, **dict.fromkeys(CLASSES[name][1], ...) | fields)
-    read = read_huggingface(original.save(tmp_path / "theirs"))
+    # The file has every field, as transformers writes it.
+    written = original.model().config.to_dict() | {"dtype": ...}
+    read = read_huggingface(original.save(tmp_path / "theirs", **written))
     export_huggingface(read, tmp_path / "back", FAMILIES[name].title)
     model, (tokens, mask) = read.model, draw(seed)
     with lifted(original.kind):
@@ -198,25 +173,26 @@ def test_the_modern_recipe_is_llamas_and_comes_back_and_goes_on(tmp_path, base):
     assert cli.main(words) == 0
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "gptj", "llama"])
-def test_a_bias_of_labels_is_folded_into_a_norms_offsets_or_needs_own_code(tmp_path, name):
-    model = with_random_vectors(build(config_of(f"{name} for labels"), seed=1).double())
-    if name == "llama":
-        with pytest.raises(ConfigError, match="final_norm no offsets"):
-            export_huggingface(TextModel(model), tmp_path / "refused")
-    certificate = export_transformers(TextModel(model), tmp_path / "out").certificate
-    assert ("code" in certificate) is (name == "llama")
-    assert certificate["largest_difference"]["float64"] < LIMITS[torch.float64]
-
-
-@pytest.mark.parametrize("maps, title", [
-    (("query", "key", "value"), "Qwen2"), (("output",), "Llama"), (("key", "ffn"), "Llama"),
+@pytest.mark.parametrize("name, fields", [
+    # A bias of labels is folded into the offsets of the last norm; maps of one field get zeros.
+    ("gpt_neox for labels", {}), ("gptj for labels", {}),
+    ("openai-gpt for labels", {"share": "all"}),
+    ("gpt2 for labels", {"norm_affine": False, "final_norm": "plain"}), ("qwen2", {}),
+    ("llama", {"bias": {"output": True}}), ("llama", {"bias": {"key": True, "ffn": True}}),
 ])  # fmt: skip
-def test_maps_that_share_a_field_with_a_biased_one_get_biases_of_zeros(tmp_path, maps, title):
-    config = config_of("llama", bias=dict.fromkeys(maps, True))
-    assert family_for(config).title == title
-    model = with_random_vectors(build(config, seed=1).double())
+def test_biases_go_where_a_class_has_them(tmp_path, name, fields):
+    model = with_random_vectors(build(config_of(name, **fields), seed=1).double())
     certificate = export_huggingface(TextModel(model), tmp_path / "out")
+    assert certificate["largest_difference"]["float64"] < LIMITS[torch.float64]
+    assert read_json(tmp_path / "out" / "config.json")["architectures"] == [CLASSES[name][0]]
+
+
+def test_a_bias_of_labels_without_offsets_needs_own_code(tmp_path):
+    model = TextModel(with_random_vectors(build(config_of("llama for labels"), seed=1).double()))
+    with pytest.raises(ConfigError, match="final_norm no offsets"):
+        export_huggingface(model, tmp_path / "refused")
+    certificate = export_transformers(model, tmp_path / "out").certificate
+    assert "code" in certificate
     assert certificate["largest_difference"]["float64"] < LIMITS[torch.float64]
 
 
