@@ -49,10 +49,9 @@ from tests.interop.classes import (
 from tests.interop.folders import change_json, change_weights, check_refused, close, read_json
 from tests.interop.tiny import (
     config_of,
+    difference,
     lifted,
     model_type,
-    ours,
-    theirs,
     tiny,
     with_random_vectors,
 )
@@ -108,12 +107,15 @@ def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path, name):
     assert certificate["largest_difference"]["float64"] < limit(name)
     assert certificate["ignored"].startswith("rotary, wheels of config.json")
     model = load(tmp_path / "ours")
-    close(ours(model), theirs(original.model()), limit(name))
+    assert difference(name, model, original.model()) < limit(name)
     export_huggingface(model, tmp_path / "back", FAMILIES[name].known_as)
     again = original.kind.from_pretrained(tmp_path / "back", dtype=torch.float64).state_dict()
     assert all(torch.equal(again[key], tensor) for key, tensor in original.tensors.items())
     assert read_json(tmp_path / "back" / "config.json")["architectures"] == [CLASSES[name][0]]
     assert read_huggingface(tmp_path / "back").model.config == model.config
+    [*original.tensors.values()][-1].add_(1.0)
+    with pytest.raises(CheckpointError, match="differ from transformers'"):
+        difference(name, model, original.model())
 
 
 @each_class
@@ -127,7 +129,7 @@ def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(tmp_path
     folder = original.save(tmp_path / "theirs")
     with lifted(original.kind):
         oracle = original.kind.from_pretrained(folder, local_files_only=True)
-    close(ours(read_huggingface(folder).model), theirs(oracle), limit(name))
+    assert difference(name, read_huggingface(folder), oracle) < limit(name)
 
 
 VALUES = [

@@ -16,12 +16,12 @@ from sublayer.errors import DataError
 from sublayer.interop.decoders import Gpt1
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.gpt import SHAPES, import_gpt1, read_gpt1
-from sublayer.interop.huggingface import export_huggingface, import_huggingface, read_huggingface
+from sublayer.interop.huggingface import export_huggingface, import_huggingface
 from sublayer.model.estimates import count_parameters
 from sublayer.model.transformer import build, compose
 from sublayer.text_model import TextModel
 from tests.interop.folders import check_refused, opened
-from tests.interop.tiny import ours, resolved, tiny
+from tests.interop.tiny import resolved, tiny
 
 SIZES = N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS = 7, 11, 24, 2
 N_HEADS, PIECE = 12, "params_3.npy"
@@ -172,16 +172,6 @@ def test_a_folder_that_is_no_release_is_refused(tmp_path, monkeypatch, damage, m
     damage(folder)
     check_refused(folder, message, by=import_gpt1)
     assert [*tmp_path.iterdir()] == [folder]
-
-
-def test_masks_and_positions_of_older_versions_are_left_out(tmp_path):
-    model = tiny("openai-gpt")
-    bare = {name.removeprefix("transformer."): each for name, each in model.tensors.items()}
-    masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 16, 16) for layer in range(2)}
-    older = {**bare, **masks, "position_ids": torch.arange(16)}
-    folder = type(model)(model.name, model.kind, model.fields, older).save(tmp_path / "older")
-    again = read_huggingface(model.save(tmp_path / "theirs")).model
-    assert torch.equal(ours(read_huggingface(folder).model), ours(again))
 
 
 def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp_path):

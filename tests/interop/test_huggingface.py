@@ -67,9 +67,9 @@ def saved(folder, *, dtype=torch.float64, **fields):
 def test_half_precision_shards_bare_names_and_old_masks_are_read(tmp_path):
     folder = tmp_path / "gpt2"
     oracle = saved(folder, dtype=torch.bfloat16)
-    mask = {"h.0.attn.bias": torch.ones(1, 1, 9, 9)}
+    former = {"h.0.attn.bias": torch.ones(1, 1, 9, 9), "position_ids": torch.arange(16)}
     held = load_file(folder / WEIGHTS)
-    tensors = {name.removeprefix("transformer."): held[name] for name in held} | mask
+    tensors = {name.removeprefix("transformer."): held[name] for name in held} | former
     (folder / WEIGHTS).unlink()
     places = dict(zip(tensors, cycle(("a.safetensors", "b.safetensors")), strict=False))
     for file in ("a.safetensors", "b.safetensors"):

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
+from sublayer.interop.certificate import certify
 from sublayer.interop.huggingface import FAMILIES
-from sublayer.model.context import Layout
 from tests.interop.classes import CLASSES, EXPORTED, VOCAB_SIZE
 from tests.model.test_published import Lifted
 
-LENGTH, CONTEXT = 7, 8
+CONTEXT = 8
 UNREAD = {"bart": "embed_positions", "roberta": "position_embeddings"}
 """Tables of positions whose first two rows no position has."""
 
@@ -100,81 +100,11 @@ def model_type(name):
     return name.partition(" ")[0]
 
 
-def batch():
-    """Return the tokens that models are asked about, and those that follow for a translator."""
-    generator = torch.Generator().manual_seed(3)
-    # No token is a padding, to which M2M100 gives no position.
-    tokens = torch.randint(4, VOCAB_SIZE - 1, (2, LENGTH), generator=generator)
-    return tokens, tokens.flip(1)
-
-
-def pairs():
-    """Return tokens, of which the second row has padding, their mask and their segments."""
-    places = torch.arange(LENGTH)
-    mask = places < torch.tensor([LENGTH, 5])[:, None]
-    return batch()[0], mask, (places > torch.tensor([3, 1])[:, None]).long() * mask
-
-
-@torch.inference_mode()
-def ours(model, dtype=torch.float64):
-    tokens, target = batch()
-    model = model.to(dtype)
-    if model.config.kind == "encoder-decoder":
-        return model(tokens, torch.ones_like(tokens).bool(), target=target).logits
-    if model.config.kind == "encoder":
-        mask, output = pairs()[1], model(*pairs())
-        if "label" in output:
-            return output["label"]
-        if model.head is None and model.span_head is None:
-            return states_of(model)[mask], None
-        return output.get("span", output.get("vocabulary"))[mask], output.get("sentence")
-    output = model(tokens)
-    return output.get("label", output.get("vocabulary"))
-
-
-def states_of(encoder):
-    tokens, mask, segments = pairs()
-    return encoder.hidden(tokens, Layout.bidirectional(tokens, mask), segments=segments).final
-
-
-@torch.inference_mode()
-def theirs(model, dtype=torch.float64):
-    with lifted(type(model), dtype):
-        return answers_of(model.to(dtype).eval())
-
-
-def answers_of(model):
-    tokens, target = batch()
-    if model.config.is_encoder_decoder:
-        return model(tokens, decoder_input_ids=target, use_cache=False).logits
-    title = type(model).__name__
-    if FAMILIES[model.config.model_type].always["kind"] == "encoder":
-        return answers_of_encoder(model, title)
-    if title.endswith("DoubleHeadsModel"):
-        return model(tokens[None]).mc_logits.T
-    if title.endswith("ForSequenceClassification"):
-        # Without a padding it reads the last token, and one row.
-        model.config.pad_token_id = None
-        return torch.cat([model(row[None]).logits for row in tokens])
-    return model(tokens).logits
-
-
-def answers_of_encoder(model, title):
-    tokens, mask, segments = pairs()
-    given = {"input_ids": tokens, "attention_mask": mask.long()}
-    if getattr(model.config, "type_vocab_size", 1) > 1:
-        given["token_type_ids"] = segments
-    if title.endswith("ForMultipleChoice"):
-        return model(**{name: each[None] for name, each in given.items()}).logits.T
-    output = model(**given)
-    if "last_hidden_state" in output:
-        return output.last_hidden_state[mask], None
-    if title.endswith("ForSequenceClassification"):
-        return output.logits
-    if "start_logits" in output:
-        return torch.stack([output.start_logits, output.end_logits], dim=-1)[mask], None
-    logits = output.logits if "logits" in output else output.prediction_logits
-    return logits[mask], output.get("seq_relationship_logits", output.get("sop_logits"))
+def difference(name, text_model, theirs):
+    """Return the largest difference of outputs, in float64, from those of a class's model."""
+    oracle = FAMILIES[name].oracle(text_model.model.config)
+    compared = certify(text_model.model, {}, {}, oracle, load=lambda: theirs)
+    return compared["largest_difference"]["float64"]
 
 
 def resolved(fields, vocab_size=VOCAB_SIZE):
