@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from sublayer.interop.huggingface import export_huggingface, import_huggingface
 from sublayer.model.estimates import count_parameters
 from sublayer.model.transformer import build, compose
 from sublayer.text_model import TextModel
-from tests.interop.folders import check_refused, opened
+from tests.interop.folders import check_refused, close, opened
 from tests.interop.tiny import resolved, tiny
 
 SIZES = N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS = 7, 11, 24, 2
@@ -49,38 +50,24 @@ def save(folder, arrays, n_pieces=10):
     return folder
 
 
-def norm(x, gain, offset):
-    centred = x - x.mean(-1, keepdims=True)
-    return gain * centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) + offset
-
-
-def softmax(x):
-    shares = np.exp(x - x.max(-1, keepdims=True))
-    return shares / shares.sum(-1, keepdims=True)
-
-
+@torch.inference_mode()
 def log_p(arrays, tokens):
-    """Compute log-probabilities over the whole matrix, as the released code's equations say."""
-    (positions, words, *rest), n = arrays, len(tokens)
-    matrix = np.concatenate([words, positions])  # tokens first, then positions
-    h = matrix[tokens] + matrix[len(words) + np.arange(n)]
-    for block in range(N_LAYERS):
-        weights = rest[12 * block : 12 * block + 12]
-        attn, attn_b, proj, proj_b, g1, b1, fc, fc_b, out, out_b, g2, b2 = weights
-        heads = (np.split(x, N_HEADS, 1) for x in np.split(h @ attn[0] + attn_b, 3, axis=-1))
-        mixed, sees = [], np.tril(np.ones((n, n)))
-        for q, k, v in zip(*heads, strict=True):
-            scores = q @ k.T / np.sqrt(WIDTH // N_HEADS)
-            mixed.append(softmax(scores * sees - 1e9 * (1 - sees)) @ v)
-        mixed = np.concatenate(mixed, axis=1)
-        middle = norm(h + mixed @ proj[0] + proj_b, g1, b1)
-        x = middle @ fc[0] + fc_b
-        gelu = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-        h = norm(middle + gelu @ out[0] + out_b, g2, b2)
-    return np.log(softmax(h @ matrix.T))
+    """Compute log-probabilities over tokens and positions, of the states of transformers' class."""
+    from transformers import OpenAIGPTConfig, OpenAIGPTModel
+
+    sizes = {"vocab_size": VOCAB_SIZE, "n_positions": N_POSITIONS, "n_embd": WIDTH}
+    model = OpenAIGPTModel(OpenAIGPTConfig(**sizes, n_layer=N_LAYERS, n_head=N_HEADS)).double()
+    parts = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+    blocks = product(range(N_LAYERS), parts, ("weight", "bias"))
+    names = ["positions_embed.weight", "tokens_embed.weight"]
+    names += [f"h.{layer}.{part}.{kind}" for layer, part, kind in blocks]
+    positions, words, *rest = (torch.from_numpy(array).squeeze(0) for array in arrays)
+    model.load_state_dict(dict(zip(names, [positions, words, *rest], strict=True)))
+    states = model.eval()(torch.tensor([tokens])).last_hidden_state[0]
+    return (states @ torch.cat([words, positions]).T).log_softmax(-1)
 
 
-def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
+def test_a_release_has_the_log_probabilities_of_its_class_and_of_positions(tmp_path):
     arrays, tokens = draw(), [3, 10, 0, 3, 7, 5]
     folder = save(tmp_path / "released", arrays)
     certificate = import_gpt1(folder, tmp_path / "ours")
@@ -93,7 +80,7 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
     for each in (model, read_gpt1(save(tmp_path / "one", arrays, n_pieces=1))[0].model):
         with torch.inference_mode():
             logits = each.double()(torch.tensor([tokens])).logits[0]
-        np.testing.assert_allclose(logits.log_softmax(-1).numpy(), expected, rtol=0, atol=1e-9)
+        close(logits.log_softmax(-1), expected)
 
 
 def test_the_published_shapes_have_the_published_parameters():

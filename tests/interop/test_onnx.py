@@ -11,9 +11,10 @@ from sublayer.interop.engines import certify, open_engine
 from sublayer.interop.onnx import OnnxFile, OnnxReader, export_onnx
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
+from tests.encoders import random_model
 from tests.interop.engine_models import MODELS, REFUSED, built
 from tests.interop.folders import read_json
-from tests.interop.tiny import resolved, with_random_vectors
+from tests.interop.tiny import with_random_vectors
 from tests.model.test_covering import ROWS
 
 
@@ -91,10 +92,7 @@ def test_onnx_runtime_computes_our_outputs(name, tmp_path):
 @pytest.mark.parametrize("row", ROWS[::8], ids=range(len(ROWS[::8])))
 def test_it_computes_those_of_combinations_of_settings(row, tmp_path):
     sizes = {"n_layers": 4, "d_model": 8, "n_heads": 2, "d_ff": 6, "max_len": 20}
-    model = build(resolved({**sizes, **row}), seed=0).eval()
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data.normal_(0.0, 0.2, generator=generator)
+    model = random_model({**sizes, **row}, 23, 20, std=0.2, seed=0, dtype=torch.float32)
     check_exported(TextModel(model), tmp_path / "onnx")
 
 
