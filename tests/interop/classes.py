@@ -1,7 +1,6 @@
 """The tables of classes: a tiny config of each that is read, and models that become each."""
 
 from sublayer.tasks.task import Task
-from tests.breadth import rows
 
 VOCAB_SIZE = 23
 _HF_GPT1 = {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}
@@ -45,6 +44,7 @@ _HF_DECODERS = {
     "nanochat": ("NanoChat", _HF_GROUPED),
 }  # fmt: skip
 WITHOUT_LABELS = ("granite", "cohere", "nanochat")
+DECODERS = tuple(_HF_DECODERS)
 
 
 CLASSES = {
@@ -66,42 +66,13 @@ for _name, (_title, _ending, _fields) in _HF_ENCODERS.items():
         f"{_name} for spans": (f"{_title}ForQuestionAnswering", _fields),
     }
 del CLASSES["modernbert for spans"]
-FORMER = tuple(CLASSES)
 for _name, (_class, _fields) in _HF_DECODERS.items():
     CLASSES[_name] = (f"{_class}ForCausalLM", _fields)
 for _name in sorted(_HF_DECODERS.keys() - set(WITHOUT_LABELS)):
     _title = "Gemma3Text" if _name == "gemma3_text" else _HF_DECODERS[_name][0]
     _labelled = {**_HF_DECODERS[_name][1], **_HF_LABELS}
     CLASSES[f"{_name} for labels"] = (f"{_title}ForSequenceClassification", _labelled)
-TRIED = [*FORMER, *rows(sorted(CLASSES.keys() - set(FORMER)), 8)]
 """The class of transformers and its tiny config, by the name of the family."""
-_OF_ENCODERS, _EPS = {"hidden_act": "relu", "layer_norm_eps": 0.01}, {"layer_norm_epsilon": 0.01}
-SMALL_CHANGES = {
-    "t5": {"feed_forward_proj": "gelu_new", "scale_decoder_outputs": False,
-           "relative_attention_max_distance": 9, **_EPS},
-    "bert": _OF_ENCODERS, "albert": _OF_ENCODERS,
-    "openai-gpt": {"afn": "silu", **_EPS},
-    "gpt2": {"activation_function": "relu", "scale_attn_weights": False, **_EPS},
-    "marian": {"activation_function": "gelu", "scale_embedding": True},
-    "m2m_100": {"activation_function": "gelu", "scale_embedding": False},
-    "bart": {"activation_function": "relu", "scale_embedding": True},
-    "roberta": _OF_ENCODERS, "electra": _OF_ENCODERS, "distilbert": {"activation": "relu"},
-    "modernbert": {"hidden_activation": "silu", "norm_eps": 0.01, "global_attn_every_n_layers": 2},
-    "llama": {"hidden_act": "linear", "attention_bias": False, "rope_theta": 50.0},
-    "mistral": {"sliding_window": 3, "hidden_act": "sigmoid"},
-    "smollm3": {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 3},
-    "qwen2": {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
-    "qwen3": {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True},
-    "olmo2": {"rms_norm_eps": 0.01, "rope_parameters": {"rope_type": "default", "rope_theta": 9.0}},
-    "gemma2": {"query_pre_attn_scalar": 7, "attn_logit_softcapping": None, "sliding_window": 3},
-    "gemma3_text": {"sliding_window_pattern": 2, "sliding_window": 3, "rope_local_base_freq": 9.0},
-    "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 3, "logits_scaling": 2.0},
-    "gpt_neox": {"use_parallel_residual": False, "rotary_emb_base": 70, "hidden_act": "relu2"},
-    "gptj": {"activation_function": "silu", "rotary_dim": 4, **_EPS},
-    "cohere": {"logit_scale": 0.7, "hidden_act": "gelu", "rope_theta": 70},
-    "nanochat": {"final_logit_softcapping": None, "hidden_act": "gelu"},
-}  # fmt: skip
-"""Values of another kind than a field's default, which fit a tiny model's tensors."""
 IN_FLOAT32 = ("modernbert",)
 """Classes that compute angles and the softmax in float32, whatever their weights are in."""
 
@@ -178,7 +149,6 @@ for _name, (_fields, _pooler) in _ENCODERS.items():
 del EXPORTED["modernbert for spans"]
 EXPORTED["albert"] = ("albert", {**_ENCODER, "share": "all"})
 EXPORTED["albert for spans"] = ("albert for spans", {**_ALBERT, **_SPANS, "share": "all"})
-FORMER_EXPORTED = tuple(EXPORTED)
 for _name, _fields in _DECODERS.items():
     EXPORTED[_name] = (_name, _fields)
     if _name not in WITHOUT_LABELS:

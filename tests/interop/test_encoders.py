@@ -131,11 +131,15 @@ VARIANTS = {
         {"num_hidden_layers": 3, "num_hidden_groups": n, "inner_group_num": 2, "embedding_size": 14}
         for n in (1, 3)
     ],
-    "roberta": [{"hidden_act": "relu", "pad_token_id": 0}, {"tie_word_embeddings": False}],
+    "roberta": [
+        {"hidden_act": "relu", "layer_norm_eps": 0.01, "pad_token_id": 0},
+        {"tie_word_embeddings": False},
+    ],
     "distilbert": [{"activation": "gelu_new"}, {"tie_word_embeddings": False}],
     "electra": [{"hidden_act": "silu"}, {"embedding_size": 12, "tie_word_embeddings": False}],
     "modernbert": [
-        {"hidden_activation": "relu", "norm_bias": True, "decoder_bias": False},
+        {"hidden_activation": "relu", "norm_bias": True, "decoder_bias": False, "norm_eps": 0.01},
+        {"hidden_activation": "silu", "global_attn_every_n_layers": 2},
         {"layer_types": ["sliding_attention", "full_attention"] * 2, "local_rope_theta": 50.0},
         {"layer_types": ["sliding_attention"] * 4, "local_attention": 7, "local_rope_theta": 70.0},
         {"layer_types": ["full_attention"] * 4, "tie_word_embeddings": False},

@@ -18,34 +18,29 @@ from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.transformer import build
 from sublayer.text_model import Generation, TextModel
 from tests.data.sentencepiece_files import EN, spm
+from tests.interop.classes import EXPORTED
 from tests.interop.folders import close, read_json
 from tests.interop.tiny import resolved, with_random_vectors
 
 gguf = pytest.importorskip("gguf")
 SIZES = {"n_layers": 3, "d_model": 32, "n_heads": 4, "d_ff": 64, "max_len": 24, "init_std": 0.3}
-LLAMA = {**SIZES, "positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False}
-LLAMA |= {"tie_embeddings": False, "n_kv_heads": 2, "rotary_base": 500.0}
-GEMMA = {**LLAMA, "ffn": "geglu", "norm_order": "around", "embedding_scale": "sqrt", "d_head": 6}
-GEMMA |= {"attention_window": 5, "tie_embeddings": True}
+GROUPED = {"tie_embeddings": False, "n_kv_heads": 2, "rotary_base": 500.0}
+GEMMA = {**GROUPED, "d_head": 6, "attention_window": 5, "tie_embeddings": True}
 FIELDS = {
-    "gpt2": {**SIZES, "positions": "learned"},
-    "llama": {**LLAMA, "d_head": 6},
-    "qwen2": {**LLAMA, "bias": {"query": True, "key": True, "value": True}},
-    "qwen3": {**LLAMA, "d_head": 6, "qk_norm": "rms"},
-    "gemma2": {**GEMMA, "score_cap": 0.5, "logit_cap": 1.5, "window_pattern": "LG"},
-    "gemma3": {**GEMMA, "window_pattern": "LLLLLG", "n_layers": 7, "qk_norm": "rms"}
-    | {"rotary_local_base": 50.0},
-    "gptneox": {**SIZES, "positions": "rotary", "rotary_fraction": 0.5, "tie_embeddings": False}
-    | {"block": "parallel", "parallel_norm": "separate"},
-    "olmo2": {**LLAMA, "n_kv_heads": 4, "norm_order": "after", "qk_norm": "rms"}
-    | {"qk_norm_over": "all"},
-    "smollm3": {**LLAMA, "n_layers": 5, "position_pattern": "PPPN"},
-    "command-r": {**LLAMA, "block": "parallel", "norm": "layer", "norm_bias": False}
-    | {"rotary_layout": "interleaved", "output_scale": 4.0, "tie_embeddings": True},
-    "granite": {**LLAMA, "embedding_scale": 3.0, "residual_scale": 0.25}
-    | {"attention_scale": 2.0, "output_scale": 3.0},
+    "gpt2": ("gpt2", {}), "llama": ("llama", {**GROUPED, "d_head": 6}),
+    "qwen2": ("qwen2", GROUPED), "qwen3": ("qwen3", GROUPED),
+    "gemma2": ("gemma2", {**GEMMA, "score_cap": 0.5, "logit_cap": 1.5}),
+    "gemma3": ("gemma3_text", {**GEMMA, "window_pattern": "LLLLLG", "n_layers": 7,
+                               "rotary_local_base": 50.0}),
+    "gptneox": ("gpt_neox", {"rotary_base": 10_000.0, "tie_embeddings": False, "block": "parallel",
+                             "parallel_norm": "separate"}),
+    "olmo2": ("olmo2", {**GROUPED, "n_kv_heads": 4}),
+    "smollm3": ("smollm3", {**GROUPED, "n_layers": 5, "position_pattern": "PPPN"}),
+    "command-r": ("cohere", {**GROUPED, "tie_embeddings": True}),
+    "granite": ("granite", {**GROUPED, "embedding_scale": 3.0, "residual_scale": 0.25,
+                            "attention_scale": 2.0, "output_scale": 3.0}),
 }  # fmt: skip
-"""Fields of a model of each architecture."""
+"""The class of a model of each architecture, and its fields over those of the class."""
 NUMBERS = {
     "gpt2": {"attention.layer_norm_epsilon": np.float32(1e-5), "context_length": 24},
     "llama": {"rope.freq_base": 500.0, "rope.dimension_count": 6, "attention.head_count_kv": 2},
@@ -63,7 +58,8 @@ LINES = ["a cat sat, isn't it? 12 345", "  Zoë\n\n ÜBER 日本語 x1y2 ", "HEL
 
 
 def made(name, tokenizer=None, vocab_size=40, **changes):
-    config = resolved({**FIELDS[name], **changes}, vocab_size)
+    of, fields = FIELDS[name]
+    config = resolved({**EXPORTED[of][1], **SIZES, **fields, **changes}, vocab_size)
     model = with_random_vectors(build(config, seed=1)).float()
     return TextModel(model, tokenizer, generation=Generation(chat_templates={"default": "{{ x }}"}))
 

@@ -14,12 +14,9 @@ import torch
 from sublayer.api.run import load
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.interop.decoders import Gpt1
-from sublayer.interop.foreign_config import Content
 from sublayer.interop.gpt import SHAPES, import_gpt1, read_gpt1
 from sublayer.interop.huggingface import export_huggingface, import_huggingface
-from sublayer.model.estimates import count_parameters
-from sublayer.model.transformer import build, compose
+from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.interop.folders import check_refused, close, opened
 from tests.interop.tiny import resolved, tiny
@@ -81,17 +78,6 @@ def test_a_release_has_the_log_probabilities_of_its_class_and_of_positions(tmp_p
         with torch.inference_mode():
             logits = each.double()(torch.tensor([tokens])).logits[0]
         close(logits.log_softmax(-1), expected)
-
-
-def test_the_published_shapes_have_the_published_parameters():
-    sizes = [int(np.prod(shape)) for shape in shapes_of(512, 40478, 768, 12)]
-    assert (len(sizes), sum(sizes)) == (146, 116_534_784)
-    config = Gpt1().read_config(Gpt1.fields.read(Content("config.json", {})), {})
-    # Of the class: tokens, positions and 12 blocks.
-    assert count_parameters(config).total == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
-    with torch.device("meta"):
-        model = compose(config.model_copy(update={"softmax": "all"}))
-    assert sum(each.numel() for each in model.parameters()) == 116_534_784
 
 
 def test_the_tokenizer_beside_the_arrays_comes_along_or_is_of_another_model(tmp_path):

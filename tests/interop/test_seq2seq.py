@@ -51,6 +51,7 @@ UNTIED = {"lm_head.weight": torch.ones(VOCAB_SIZE, 12)}
 @pytest.mark.parametrize(("network", "is_tied", "is_scaled"), TRIED)
 def test_a_t5_comes_in_and_goes_out_with_its_logits(tmp_path, network, is_tied, is_scaled):
     fields = {"feed_forward_proj": network, "scale_decoder_outputs": is_scaled}
+    fields |= {"relative_attention_max_distance": 9, "layer_norm_epsilon": 0.01}
     original = tiny("t5", **fields).model()
     if not is_tied:
         original.lm_head.weight = nn.Parameter(original.shared.weight.detach().flip(0))
