@@ -1,15 +1,10 @@
-"""Small models of every kind that answer tasks, with their tokenizers, and what they answer."""
-
-import numpy as np
-import torch
+"""Small models of every kind that answer tasks, with their tokenizers."""
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.data.tasks.batches import Assembler, RowRule
-from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_marks
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.transformer import build
-from sublayer.objective.supervised.heads import answer_logits, text_states, unscaled
 from sublayer.tasks.registry import TaskSpec
 from sublayer.text_model import TextModel
 from tests.interop.tiny import with_random_vectors
@@ -52,16 +47,3 @@ def model_for(name, task, **fields):
     model = build(resolve_model(config, vocab_size=tokenizer.vocab_size, context=CONTEXT), seed=5)
     spec = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)
     return TextModel(with_random_vectors(model, std=0.2), tokenizer, spec)
-
-
-@torch.inference_mode()
-def answered(text_model, examples):
-    """Return what a model answers to examples: probabilities, or numbers, a row for each."""
-    model, spec, tokenizer = text_model.model, text_model.task, text_model.tokenizer
-    task = spec.tasks[0]
-    encoded = encode_examples(task, examples, tokenizer, spec.format, trains=False)
-    rule = RowRule(spec.format, find_marks(tokenizer, spec.format), spec.context)
-    batch = Assembler(encoded, rule).pack(np.arange(len(examples)))
-    logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
-    answers = unscaled(task, logits) if task.kind == "number" else logits.softmax(-1)
-    return answers[torch.tensor(batch.numbers).argsort()]

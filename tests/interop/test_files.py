@@ -42,15 +42,9 @@ CORPUS = [
     "I'll see 2024!\n\nhi don't stop naïve café HELLO 한국어 русский ok",
 ] * 9  # fmt: skip
 TEXTS = [
-    *(
-        "The cat sat on the 12,345 mats. ",
-        "  two  spaces ",
-        "naïve cafe\u0301 日本\n\n  x\r\n",
-        "🙂",
-        "",
-    ),
-    *("don't I'LL 2024!\n", "<s>a</s> b<|endoftext|>c <eos>", "a\u00a0b\tc", "▁the ▁"),
-]
+    "The cat sat on the 12,345 mats. ", "  two  spaces ", "naïve cafe\u0301 日本\n\n  x\r\n",
+    "🙂", "", "don't I'LL 2024!\n", "<s>a</s> b<|endoftext|>c <eos>", "a\u00a0b\tc", "▁the ▁",
+]  # fmt: skip
 GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 LLAMA3 = (
@@ -329,11 +323,9 @@ def test_the_card_of_a_scored_run_has_intervals_over_its_items(tmp_path, made):
     exported = Exported("", {"checked": False, "reason": "nothing"}, True, "some.load('x')")
     write_card(tmp_path, load(run), exported, name="x", library="onnx", source=run)
     half = stats.t.ppf(0.975, 39) * nats.std(ddof=1) / 40**0.5 / 10
-    low, high = scores["loss"] - half, scores["loss"] + half
-    text = (tmp_path / "README.md").read_text()
-    assert (
-        f"| test | loss (nats per token) | {scores['loss']:.4g} | {low:.4g} to {high:.4g} |" in text
-    )
+    loss, text = scores["loss"], (tmp_path / "README.md").read_text()
+    around = f"{loss - half:.4g} to {loss + half:.4g}"
+    assert f"| test | loss (nats per token) | {loss:.4g} | {around} |" in text
     assert f"| bits_per_byte (bits per byte) | {scores['bits_per_byte']:.4g} | " in text
     assert "runs with other seeds differ" in text
 

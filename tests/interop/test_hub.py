@@ -34,9 +34,7 @@ class Hub(BaseHTTPRequestHandler):
             return self.answer({"error": "gated"}, 403, {"X-Error-Code": "GatedRepo"})
         commit = self.server.branches.get(rest[-1] if rest else "", rest[-1] if rest else "")
         if self.path.startswith("/api/models/") and f"{kind}/{rest[0]}" != NAME:
-            return self.answer(
-                {"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"}
-            )
+            return self.answer({"error": "none"}, 404, {"X-Error-Code": "RepoNotFound"})
         if self.path.startswith("/api/models/") and commit not in self.server.commits:
             return self.answer({"error": "none"}, 404, {"X-Error-Code": "RevisionNotFound"})
         if "/revision/" in self.path:
@@ -70,10 +68,8 @@ class Hub(BaseHTTPRequestHandler):
             return self.answer({"url": f"{constants.ENDPOINT}/{NAME}"})
         if "/preupload/" in self.path:
             named = [file["path"] for file in json.loads(body)["files"]]
-            found = [
-                {"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in named
-            ]
-            return self.answer({"files": found})
+            rules = {"uploadMode": "regular", "shouldIgnore": False}
+            return self.answer({"files": [{"path": name, **rules} for name in named]})
         branch = self.path.rsplit("/", 1)[1]
         if "/branch/" in self.path:
             self.server.branches.setdefault(branch, self.server.branches["main"])
@@ -81,11 +77,10 @@ class Hub(BaseHTTPRequestHandler):
             return self.answer({"error": "none"}, 404, {"X-Error-Code": "RevisionNotFound"})
         if "/commit/" in self.path:
             head, *lines = map(json.loads, body.splitlines())
-            of_kind = {
-                "file": lambda x: base64.b64decode(x["content"]),
-                "deletedFile": lambda _: None,
-            }
-            files = {x["value"]["path"]: of_kind[x["key"]](x["value"]) for x in lines}
+            files = {}
+            for line in lines:
+                content = line["value"].get("content")  # none of a deleted file
+                files[line["value"]["path"]] = content and base64.b64decode(content)
             commit = self.server.add(files, branch, head["value"]["summary"])
             url = f"{constants.ENDPOINT}/{NAME}/commit/{commit}"
             return self.answer({"commitUrl": url, "commitOid": commit})
@@ -193,12 +188,7 @@ def test_files_of_an_earlier_export_are_deleted_and_those_of_others_stay(hub):
 
 def test_an_import_keeps_the_commit_and_fetches_no_code(hub):
     files = served(tiny("gpt2").save(Path("theirs"))) | {"chat_template.jinja": b"{{ messages }}"}
-    unread = (
-        "modeling_own.py",
-        "pytorch_model.bin",
-        "consolidated.safetensors",
-        "unet/a.safetensors",
-    )
+    unread = ("own.py", "pytorch_model.bin", "consolidated.safetensors", "unet/a.safetensors")
     commit = hub.add({**files, **dict.fromkeys(unread, b"unread")}, "v1")
     for place, source in {"pinned": f"hub:{NAME}@v1", "second": f"hub:{NAME}@{commit}"}.items():
         found = import_model("huggingface", source, out=place)
