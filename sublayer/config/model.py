@@ -119,7 +119,7 @@ class SublayerKind:
     attends_to: Attended
     """States that its queries attend to; nothing: each token is transformed by itself."""
     shared_as: Literal["attention", "ffn"] | None
-    """Its name in ``model.share``; None: it is never shared."""
+    """Its name in ``model.share``; None: only ``all`` shares it."""
     title: str
     """Name in diagrams."""
     has_variants: bool = False
@@ -402,7 +402,7 @@ class ModelConfig(Table):
     """Heads of keys and values, each of which serves as many consecutive heads of queries: fewer
     than n_heads are grouped-query attention, one is multi-query attention."""
     attention_window: Tokens[int] | Literal["none"] = field(
-        "none", unit="tokens", when=("blocks", "attention")
+        "none", unit="tokens", when=("blocks", "self-attention")
     )
     """Window w of local self-attentions: a query sees itself and the w - 1 tokens before it, in an
     encoder the tokens up to w / 2 away; none: every self-attention is global."""
@@ -580,7 +580,9 @@ class ModelConfig(Table):
     sinks: bool = field(False, when=("blocks", "attention"))
     """A learned logit of each head in the softmax of its attention scores, without a value
     (GPT-OSS)."""
-    attention_gate: Literal["none", "head", "element"] = field("none", when=("blocks", "attention"))
+    attention_gate: Literal["none", "head", "element"] = field(
+        "none", when=("blocks", "self-attention")
+    )
     """Sigmoid gates of a self-attention's output, a linear map of its input: none, one of each
     head, or one of each feature of a head (Qwen3-Next)."""
     value_residual: Literal["none", "fixed", "learned"] = field(

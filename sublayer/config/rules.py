@@ -68,8 +68,11 @@ class Use:
 def _values_use(key: str, values: tuple[Any, ...]) -> Use:
     """Return the condition that another field has one of a few values."""
     words = " or ".join(map(str, values))
-    if key == "model.norm" and {"layer", "rms"} <= {*values}:  # also a plugin's
+    # Also a plugin's.
+    if key == "model.norm" and {"layer", "rms"} <= {*values}:
         values += tuple(name for name, row in NORMS.items() if row is not None)
+    if key == "model.positions" and {"rotary", "alibi", "relative"} <= {*values}:
+        values += tuple(n for n, row in POSITIONS.items() if row.in_attention != "nothing")
     return Use(f"{key} is {words}", lambda recipe: value_of(key, recipe) in values)
 
 
@@ -98,6 +101,10 @@ def _has_blocks(recipe: Recipe) -> bool:
 
 
 def _has_attention(recipe: Recipe) -> bool:
+    return any(entry.kind.attends_to != "nothing" for entry in entries(recipe.model))
+
+
+def _has_self_attention(recipe: Recipe) -> bool:
     return any(entry.kind.attends_to == "itself" for entry in entries(recipe.model))
 
 
@@ -117,7 +124,11 @@ def _rotates_both(recipe: Recipe) -> bool:
 
 
 def _has_several_attentions(recipe: Recipe) -> bool:
-    return any(stack.n_layers * stack.n_attentions > 1 for stack in stacks(recipe.model))
+    # A plugin's attention mixes in no values of another.
+    return any(
+        stack.n_layers * sum(entry.name == "attention" for entry in stack.block) > 1
+        for stack in stacks(recipe.model)
+    )
 
 
 def _follows_ffn_field(recipe: Recipe) -> bool:
@@ -247,6 +258,7 @@ CONDITIONS: dict[str, Use] = {
         lambda recipe: _has_blocks(recipe) or recipe.model.head == "transform",
     ),
     "attention": Use("model.block has an attention entry", _has_attention),
+    "self-attention": Use("model.block has an attention entry", _has_self_attention),
     "local": Use(
         "model.attention_window is given",
         lambda recipe: recipe.model.attention_window != "none",
@@ -263,7 +275,8 @@ CONDITIONS: dict[str, Use] = {
     "scored-positions": Use(
         f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
         lambda recipe: (
-            POSITIONS[recipe.model.positions].in_attention == "nothing" or _has_attention(recipe)
+            POSITIONS[recipe.model.positions].in_attention == "nothing"
+            or _has_self_attention(recipe)
         ),
     ),
     "affine-norms": Use(
@@ -415,7 +428,10 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
 def broken_use(key: str, recipe: Recipe) -> Use | None:
     """Return the first condition of a field that does not hold; None if all hold."""
     kind = getattr(getattr(recipe, key.partition(".")[0]), "kind", "")
-    return next((use for use in uses(key, kind) if not use.holds(recipe)), None)
+    broken = next((use for use in uses(key, kind) if not use.holds(recipe)), None)
+    if broken is CONDITIONS["attention"] and not _has_blocks(recipe):
+        return CONDITIONS["blocks"]
+    return broken
 
 
 def is_idle(key: str, recipe: Recipe) -> bool:

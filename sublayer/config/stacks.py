@@ -307,8 +307,8 @@ def learned_shares(
 ) -> list[tuple[int, int]]:
     """Return the entry and set of weights of each executed self-attention with a learned share.
 
-    With ``value_residual = learned`` all but a stack's first have one. ``n_blocks`` limits the
-    count to the first blocks.
+    With ``value_residual = learned`` all but a stack's first and those of plugins have one.
+    ``n_blocks`` limits the count to the first blocks.
     """
     if model.value_residual != "learned":
         return []
@@ -316,7 +316,7 @@ def learned_shares(
         (index, slot(model, shape, layer, entry))
         for layer in range(shape.n_layers if n_blocks is None else n_blocks)
         for index, entry in enumerate(shape.block)
-        if entry.kind.attends_to == "itself"
+        if entry.name == "attention"
     ]
     return executed[1:]
 
