@@ -13,7 +13,10 @@ from sublayer.api.recipes import json_schema
 from sublayer.config.load import load_recipe
 from sublayer.config.plugins import PLUGINS, load_plugins
 from sublayer.config.recipe import TABLES
+from sublayer.config.resolve import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.model.estimates import count_parameters
+from sublayer.model.transformer import build
 from sublayer.study.jobs.files import JobFiles
 from sublayer.study.jobs.run import Job, SharedData
 from tests.breadth import rows
@@ -279,6 +282,19 @@ def test_a_plugin_adds_to_fields_schema_and_counts(write, sublayer):
         load_recipe("gpt", {"optimizer.kind": "sign", "optimizer.beta": "x"})
 
 
+def test_rows_of_plugins_combine_with_the_fields_of_their_kinds(write):
+    load_plugins([write("average"), write("log")])
+    fields = {"block": ["attention", "average", "ffn"], "value_residual": "learned"}
+    fields |= {"positions": "log", "position_pattern": "PN", "n_layers": 2}
+    recipe = load_recipe("gpt", {f"model.{name}": value for name, value in fields.items()}).recipe
+    model = build(resolve_model(recipe.model, vocab_size=13, context=16), seed=0)
+    n_built = sum(parameter.numel() for parameter in model.parameters())
+    assert n_built == count_parameters(model.config).total
+    assert sum(name.endswith("first_share") for name, _ in model.named_parameters()) == 1
+    with pytest.raises(ConfigError, match="value_residual = 'fixed' has no effect"):
+        load_recipe("gpt", {"model.block": ["average", "ffn"], "model.value_residual": "fixed"})
+
+
 def test_a_plugin_without_effect_is_refused_or_noted(write, sublayer):
     mish, sign = write("mish"), write("sign")
     given = [f"{key}={value}" for key, value in {**TINY, "data.path": "text.txt"}.items()]
@@ -330,6 +346,7 @@ def test_runs_keep_their_plugins_and_are_refused_without_them_or_with_others(wri
     assert all(torch.equal(value, whole[name]) for name, value in loaded.state_dict().items())
     refused = sublayer("export", "runs/a", "out", *kept).refusal()
     assert "model.ffn" in refused
+    assert "plugin mish" in sublayer("export", "runs/a", "out", "--to", "onnx", *kept).refusal()
 
 
 def test_a_job_carries_its_plugins(write, tmp_path):

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sublayer.config.load import ENGINE_FILE, MODEL_FORMAT
+from sublayer.config.plugins import used_plugins
 from sublayer.config.stacks import asked_heads
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.decode.beam import BeamSettings, search
@@ -92,7 +93,8 @@ def write_folder(text_model: TextModel, folder: Path, name: str, dtype: str = "f
     for a dtype that the machine cannot compute; DataError without the engine's library.
     """
     model, engine = text_model.model, load_class(EXITS[name].engine)
-    if refused := refused_fields(model.config, engine.table):
+    plugins = [f"the plugin {plugin.name}" for plugin in used_plugins(model.config)]
+    if refused := plugins or refused_fields(model.config, engine.table):
         raise ConfigError(
             f"{name} cannot represent {', '.join(refused)}: the model cannot be exported"
         )
