@@ -105,14 +105,14 @@ class OptimizerTable(Table):
         return {"weight_decay": getattr(self, "weight_decay", 0.0) if is_decayed else 0.0}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the numbers that an update holds besides states: decayed gradients, or updates.
 
         ``matrices`` are the largest of the ``n_trained`` numbers, ``n_together`` the numbers in
-        parameters of one shape that are updated at a time. With parameters sharded over processes,
-        optimizers that use norms of whole matrices keep all updates until these norms are
-        exchanged.
+        parameters of one shape that are updated at a time. With parameters sharded over
+        ``n_parts`` processes the numbers are those of one, where optimizers that use norms of whole
+        matrices keep all updates until these norms are exchanged.
         """
         return 0
 
@@ -191,10 +191,10 @@ class SgdConfig(OptimizerTable):
         return {"momentum_buffer": all_axes(shape)} if self.momentum > 0 else {}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the decayed gradients."""
-        return n_trained if self.weight_decay > 0 else 0
+        return n_trained // n_parts if self.weight_decay > 0 else 0
 
 
 class AdamConfig(MomentsTable):
@@ -234,10 +234,10 @@ class AdamWConfig(MomentsTable):
         return {**super().options(shape, role), **axes}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the updates; a fused pass over all parameters stores none."""
-        return 0 if self.is_as_published else n_trained
+        return 0 if self.is_as_published else n_trained // n_parts
 
 
 class LambConfig(OptimizerTable):
@@ -270,11 +270,11 @@ class LambConfig(OptimizerTable):
         return {**super().options(shape, role), "adapted": adapted}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the updates; stacked matrices are updated separately from the rest."""
-        if is_divided:
-            return n_trained
+        if n_parts > 1:
+            return n_trained // n_parts
         n_stacked = sum(
             n * math.prod(shape) for (role, shape), n in matrices.items() if role == "stacked"
         )
@@ -326,15 +326,15 @@ class AdafactorConfig(OptimizerTable):
         return {**super().options(shape, role), "n_axes": variable_axes(role)}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the most numbers of parameters updated together.
 
         A matrix updated alone holds its update; several are copied first, with their mean squares
         if not factored.
         """
-        if is_divided:
-            return n_trained
+        if n_parts > 1:
+            return n_trained // n_parts
         by_shape: Counter[Shape] = Counter()
         for (_, shape), n_matrices in matrices.items():
             by_shape[shape] += n_matrices
@@ -411,7 +411,7 @@ class MuonConfig(MomentsTable):
         return self.newton_schulz_steps * (2 * short**2 * long + short**3)
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count AdamW's updates, or those of the maps of one shape that are updated together.
 
@@ -428,9 +428,9 @@ class MuonConfig(MomentsTable):
             n_held = 3 * n_maps + 2 * n_maps * min(shape[-2:]) // max(shape[-2:])
             if self.newton_schulz_dtype == "bfloat16":
                 n_held //= 2
-            most = max(most, 2 * n_maps + n_held if is_divided else max(2 * n_maps, n_held))
+            most = max(most, 2 * n_maps + n_held if n_parts > 1 else max(2 * n_maps, n_held))
         n_others = n_trained - sum(n * math.prod(shape) for shape, n in by_shape.items())
-        return max(most, n_others)
+        return max(most, n_others // n_parts)
 
 
 class ScheduleFreeConfig(MomentsTable):
@@ -455,10 +455,10 @@ class ScheduleFreeConfig(MomentsTable):
         return {"step": (), "weight_sum": (), "z": axes, "exp_avg_sq": axes}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the updates."""
-        return n_trained
+        return n_trained // n_parts
 
 
 class LionConfig(OptimizerTable):
@@ -478,10 +478,10 @@ class LionConfig(OptimizerTable):
         return {"exp_avg": all_axes(shape)}
 
     def update_numbers(
-        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+        self, n_trained: int, matrices: Matrices, n_together: int, *, n_parts: int
     ) -> int:
         """Count the updates."""
-        return n_trained
+        return n_trained // n_parts
 
 
 _Shipped = Annotated[

@@ -197,7 +197,8 @@ def process_memory(
     """
     if group.size == 1 and not group.exact:
         return training_memory(step, optimizer, n_passes=n_passes)
-    n, sizes = group.size, step_sizes(step, optimizer, is_divided=group.is_divided)
+    n = group.size
+    sizes = step_sizes(step, optimizer, n_parts=n if group.is_divided else 1)
     gradients = sizes.gradients
     stack = stacks(step.config)[-1]
     matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
@@ -244,7 +245,7 @@ def process_memory(
     of_blocks = max(0, gradients - root)
     end = 2 * root + (root + of_blocks) // n + block
     in_loss = held + gathered_in_loss + sizes.in_loss
-    update = (gradients + sizes.update) // n
+    update = gradients // n + sizes.update
     moving = max(in_loss, held + gathered_in_blocks + backward, end, update)
     staying = (sizes.weights + sizes.states) // n
     building = total // n + max(root, block)

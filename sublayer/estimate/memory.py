@@ -476,11 +476,10 @@ class StepSizes:
         return max(self.in_loss, self.in_blocks)
 
 
-def step_sizes(
-    step: Workload, optimizer: OptimizerConfig, *, is_divided: bool = False
-) -> StepSizes:
+def step_sizes(step: Workload, optimizer: OptimizerConfig, *, n_parts: int = 1) -> StepSizes:
     """Compute the parts and peaks of an optimizer step from ``step``, a pass over a micro-batch.
 
+    With parameters sharded over ``n_parts`` processes the update is that of one.
     Frozen parameters have neither gradients nor states; a pass may keep less for them than is
     counted.
     """
@@ -549,7 +548,7 @@ def step_sizes(
         weights=FLOAT32_BYTES * n_parameters,
         gradients=step.replicas * FLOAT32_BYTES * n_trained,
         states=FLOAT32_BYTES * n_states(config, step.objective, optimizer, step.frozen),
-        update=update_work(step, optimizer, n_trained, is_divided=is_divided),
+        update=update_work(step, optimizer, n_trained, n_parts=n_parts),
         in_loss=in_loss,
         in_blocks=in_blocks,
         last_block=last_block,
@@ -706,13 +705,13 @@ def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry,
 
 
 def update_work(
-    step: Workload, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
+    step: Workload, optimizer: OptimizerConfig, n_trained: int, *, n_parts: int = 1
 ) -> int:
     """Compute the bytes of an update of ``n_trained`` parameters, besides states."""
     matrices = matrix_shapes(step.config, step.objective)
     n_together = _UPDATE_PART[step.device]
     return FLOAT32_BYTES * optimizer.update_numbers(
-        n_trained, matrices, n_together, is_divided=is_divided
+        n_trained, matrices, n_together, n_parts=n_parts
     )
 
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sublayer.config.load import load_recipe
 from sublayer.config.model import parse_block
 from sublayer.config.objective import MaskedObjective
-from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig
+from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig, MuonConfig
 from sublayer.config.recipe import NEXT_TOKEN
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
@@ -347,6 +347,17 @@ def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(optimizer):
     assert (two.optimizer, two.step) == (states // 2, (trained + states) // 2 + trained)
     # Alone LAMB takes maps that are stored together in turn with others, Adafactor a few matrices.
     assert step_sizes(step, optimizer).update < trained
+
+
+def test_each_process_holds_the_whole_maps_that_muon_updates_together():
+    step, muon = micro_batch(n_layers=24), MuonConfig()
+    blocks, root = units_of(step.config, step.objective)
+    trained, states = sum(blocks) + root, 4 * n_states(step.config, step.objective, muon)
+    eight = process_memory(step, muon, n_passes=1, group=Group(8, "full"))
+    # The maps into the networks: gathered and copied, three narrow versions, two squares of D rows.
+    maps = 24 * 4 * D * D
+    held = 4 * (2 * maps + (3 * maps + 2 * maps // 4) // 2)
+    assert eight.step == (trained + states) // 8 + trained // 8 + held > trained
 
 
 def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch():
