@@ -277,14 +277,21 @@ def tree_sums(n_parts: int) -> tuple[int, int]:
 
 
 def step_traffic(
-    blocks: Sequence[int], root: int, gradients: int, *, n_passes: int, group: Group
+    blocks: Sequence[int],
+    root: int,
+    gradients: int,
+    *,
+    n_passes: int,
+    group: Group,
+    maps: int = 0,
 ) -> tuple[int, int]:
     """Count the bytes that each process sends in a step of ``n_passes`` micro-batches.
 
     Returns the bytes of weights, by all-gather, and of gradients, by all-reduce, reduce-scatter, or
     with ``exact`` all-to-all and all-gather. ``blocks`` and ``root`` are the model's by `units_of`,
     ``gradients`` are the bytes of all gradients, summed once a step. Sharded weights are gathered
-    once, too; with ``full``, block weights for both passes of every micro-batch.
+    once, too; with ``full``, block weights for both passes of every micro-batch. ``maps`` are the
+    bytes of those whose sharded momentum Muon gathers, by a sum.
     """
     n = group.size
     if n == 1:
@@ -296,7 +303,7 @@ def step_traffic(
         return 0, _ring(2 * gradients, n)
     n_gathered = 2 * n_passes if group.shard == "full" else 1
     gathered = root + n_gathered * sum(blocks)
-    return _ring(gathered, n), _ring(gradients, n)
+    return _ring(gathered, n), _ring(gradients + 2 * maps, n)
 
 
 def _ring(size: int, n: int) -> int:

@@ -463,7 +463,7 @@ class StepSizes:
     gradients: int
     states: int
     update: int
-    """The optimizer's update, besides states and gradients."""
+    """The optimizer's update, besides states and gradients; of one process, if sharded."""
     in_loss: int
     in_blocks: int
     """At the start of the blocks' backward pass; the loss has freed its saved tensors."""
@@ -728,6 +728,20 @@ def update_flops(
     return 2 * sum(
         n * math.prod(shape[:-2]) * optimizer.update_products(*shape[-2:])
         for (role, shape), n in shapes.items()
+        if optimizer.is_orthogonalised(shape, role)
+    )
+
+
+def n_orthogonalised(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    optimizer: OptimizerConfig,
+    frozen: Frozen = NOTHING,
+) -> int:
+    """Count the numbers of the maps that Muon orthogonalises, and gathers if they are sharded."""
+    return sum(
+        n * math.prod(shape)
+        for (role, shape), n in matrix_shapes(config, objective, frozen).items()
         if optimizer.is_orthogonalised(shape, role)
     )
 

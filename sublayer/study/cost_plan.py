@@ -29,6 +29,7 @@ from sublayer.estimate.cluster import (
 from sublayer.estimate.memory import (
     TrainingMemory,
     n_frozen_parameters,
+    n_orthogonalised,
     training_flops,
     update_flops,
 )
@@ -381,8 +382,14 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -
         n_trained = count_parameters(step.config, step.objective).training
         n_trained -= n_frozen_parameters(step.config, step.frozen)
         blocks, root = units_of(step.config, step.objective)
+        n_maps = n_orthogonalised(step.config, step.objective, sharded.optimizer, step.frozen)
         gathering, summing = step_traffic(
-            blocks, root, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group
+            blocks,
+            root,
+            FLOAT32_BYTES * n_trained,
+            n_passes=n_passes,
+            group=group,
+            maps=FLOAT32_BYTES * n_maps,
         )
         rate, sending = machine.link_bytes_per_s, None
         if device is not None and rate is not None:

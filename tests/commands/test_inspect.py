@@ -122,6 +122,16 @@ def test_time_follows_from_the_datasheet(planned):
     assert [shard["shard"] for shard in its["shards"]] == ["none", "optimizer", "full"]
 
 
+def test_the_momentum_of_muons_maps_is_sent_where_it_is_sharded(planned):
+    adamw, muon = (
+        planned(f"optimizer.kind={kind} --processes 4 --device h100")["processes"]["arms"][0]
+        for kind in ("adamw", "muon")
+    )
+    pairs = zip(adamw["shards"], muon["shards"], strict=True)
+    sent = [theirs["sent_bytes"]["summing"] - its["sent_bytes"]["summing"] for its, theirs in pairs]
+    assert sent[0] == 0 < sent[1] == sent[2]
+
+
 def test_the_slowest_process_counts_at_its_rate_and_between_machines_a_link(planned):
     for words, share, rate in (
         ("--processes 3 --device h100", 3 / 8, DEVICES["h100"].bfloat16_per_s),  # of 8 windows 3

@@ -21,7 +21,13 @@ from sublayer.config.train import NOTHING, Frozen
 from sublayer.errors import ConfigError
 from sublayer.estimate import cluster
 from sublayer.estimate.cluster import Group, check_training, process_memory, units_of
-from sublayer.estimate.memory import n_states, saved_casts, step_sizes, training_memory
+from sublayer.estimate.memory import (
+    n_orthogonalised,
+    n_states,
+    saved_casts,
+    step_sizes,
+    training_memory,
+)
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
 from sublayer.model.estimates import (
@@ -356,6 +362,7 @@ def test_each_process_holds_the_whole_maps_that_muon_updates_together():
     eight = process_memory(step, muon, n_passes=1, group=Group(8, "full"))
     # The maps into the networks: gathered and copied, three narrow versions, two squares of D rows.
     maps = 24 * 4 * D * D
+    assert n_orthogonalised(step.config, step.objective, muon) == 24 * 12 * D * D
     held = 4 * (2 * maps + (3 * maps + 2 * maps // 4) // 2)
     assert eight.step == (trained + states) // 8 + trained // 8 + held > trained
 
@@ -413,7 +420,12 @@ def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept():
     (Group(2, exact=True), 800, 3, (0, 3 * 400)),  # two sums and the total
 ], ids=str)  # fmt: skip
 def test_processes_send_their_share_of_what_goes_round(group, trained, n_passes, sent):
-    assert cluster.step_traffic([300, 300], 200, trained, n_passes=n_passes, group=group) == sent
+    rest = {"n_passes": n_passes, "group": group}
+    assert cluster.step_traffic([300, 300], 200, trained, **rest) == sent
+    # The momentum of Muon's maps is gathered by a sum where it is sharded.
+    gathered, summed = cluster.step_traffic([300, 300], 200, trained, **rest, maps=400)
+    more = 2 * 400 * (group.size - 1) // group.size if group.is_divided else 0
+    assert (gathered, summed) == (sent[0], sent[1] + more)
 
 
 def test_exact_keeps_a_sum_for_each_level_of_its_tree():
