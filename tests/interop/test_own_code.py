@@ -1,17 +1,24 @@
 """Folders with a modelling file of their own: loaded by transformers, they are the model's."""
 
+import json
+import os
 import re
 import subprocess
 import sys
+import venv
+from importlib.metadata import distribution
+from importlib.util import find_spec
 
 import pytest
 import torch
 import transformers
+from packaging.requirements import Requirement
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
+from sublayer.evaluation.probes import Requests
 from sublayer.interop import own_code
 from sublayer.interop.certificate import CertificateBatch
 from sublayer.interop.family import task_of
@@ -295,3 +302,122 @@ def test_what_transformers_saves_again_is_read_and_other_tables_are_refused(tmp_
     for changes in ({"sublayer": None}, {"sublayer": table, "model_type": "own"}):
         change_json(file, **changes)
         check_refused(tmp_path / "again", "auto_map.*never run")
+
+
+CLEAN = """
+import json, sys
+from importlib.util import find_spec
+from pathlib import Path
+import torch, transformers
+assert find_spec("sublayer") is None
+print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, "
+      f"transformers {transformers.__version__}, no sublayer")
+for folder in map(Path, sys.argv[1:]):
+    auto = next(iter(json.loads((folder / "config.json").read_text())["auto_map"]))
+    model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True)
+    tokens = torch.arange(8)[None]
+    given = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
+    output = model(tokens, **given)
+    torch.save(output.get("logits", output[0]), folder / "out.pt")
+    n_lines = (folder / "modeling_sublayer.py").read_text().count("\\n")
+    print(f"{folder.name}: {type(model).__name__} by {auto}, a file of {n_lines} lines, "
+          f"{model.num_parameters()} parameters")
+"""
+
+
+def make_clean(place):
+    """Make an environment of torch, transformers and what they require; return its Python."""
+    venv.create(place, symlinks=True)
+    [packages] = place.glob("lib/python*/site-packages")
+    wanted, linked = ["torch", "transformers"], set()
+    while wanted:
+        found = distribution(wanted.pop())
+        if found.name in linked:
+            continue
+        linked.add(found.name)
+        for top in sorted({file.parts[0] for file in found.files} - {"..", "__pycache__"}):
+            if not (packages / top).exists():
+                (packages / top).symlink_to(found.locate_file(top))
+        required = map(Requirement, found.requires or ())
+        wanted += [r.name for r in required if not r.marker or r.marker.evaluate({"extra": ""})]
+    return place / "bin" / "python"
+
+
+@pytest.mark.all
+def test_they_load_where_there_are_torch_and_transformers_alone(tmp_path):
+    expected = {}
+    for name, fields in CASES.items():
+        folder = tmp_path / name.replace(" ", "-")
+        _, theirs = written(folder, fields)
+        tokens = torch.arange(8)[None]
+        given = {"decoder_input_ids": tokens.flip(1)} if theirs.config.is_encoder_decoder else {}
+        output = theirs(tokens, **given)
+        expected[folder] = output.get("logits", output[0]).detach()
+    command = [make_clean(tmp_path / "clean"), "-I", "-c", CLEAN, *expected]
+    home = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, env=home, cwd="/", capture_output=True, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+    for folder, logits in expected.items():
+        close(torch.load(folder / "out.pt"), logits)
+
+
+TEXT = "the cat sat on a mat and a dog ran to the river where an old man slept"
+WORDS = TEXT.split()
+QUESTIONS = [
+    {"question": " ".join(WORDS[i : i + 4]), "answers": [*WORDS[i + 4 : i + 7]], "label": i % 3}
+    for i in range(9)
+]
+TEXTS = [{"text": " ".join(WORDS * n)} for n in (1, 2, 5)]
+TASKS = {
+    "own_choices": (
+        QUESTIONS,
+        """output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: "{{answers}}"
+doc_to_target: label
+metric_list: [{metric: acc}]""",
+    ),
+    "own_texts": (
+        TEXTS,
+        """output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{text}}"
+metric_list: [{metric: bits_per_byte}]""",
+    ),
+}
+
+
+@pytest.mark.all
+@pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-evaluation-harness is not installed")
+def test_the_harness_gives_an_export_the_models_own_scores(tmp_path):
+    tokenizer = train_tokenizer("bpe", [TEXT.encode()] * 9, vocab_size=290)
+    model = text_model_of(tokenizer, context=24)
+    export_own_code(model, tmp_path / "out", "for a test")
+    for name, (examples, settings) in TASKS.items():
+        data = tmp_path / f"{name}.jsonl"
+        data.write_text("".join(json.dumps(each) + "\n" for each in examples))
+        head = f"task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}"
+        (tmp_path / f"{name}.yaml").write_text(f"{head}\ntest_split: test\n{settings}\n")
+    command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--tasks", ",".join(TASKS)]
+    command += [
+        "--model_args",
+        f"pretrained={tmp_path / 'out'},trust_remote_code=True,dtype=float64",
+    ]
+    command += ["--device", "cpu", "--batch_size", "4", "--include_path", str(tmp_path)]
+    command += ["--output_path", str(tmp_path / "scores"), "--log_samples"]
+    home = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, env=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    found = {}
+    for name in TASKS:
+        [samples] = tmp_path.glob(f"scores/*/samples_{name}_*.jsonl")
+        lines = sorted(map(json.loads, samples.read_text().splitlines()), key=lambda x: x["doc_id"])
+        found[name] = [each[0] for line in lines for each in line["resps"]]
+    requests = Requests(model, 24, "it")
+    pairs = [(row["question"], f" {answer}") for row in QUESTIONS for answer in row["answers"]]
+    expected = [log_p for log_p, _ in requests.likelihoods(pairs)]
+    close([float(log_p) for log_p, _ in found["own_choices"]], expected, atol=1e-6)
+    whole = requests.wholes([row["text"] for row in TEXTS])
+    close([float(log_p) for log_p in found["own_texts"]], whole, atol=1e-6)
