@@ -33,6 +33,7 @@ from sublayer.config.stacks import (
     n_classes,
     n_frozen_sets,
     n_norms,
+    norm_parameters,
     stacks,
 )
 from sublayer.config.train import NOTHING, Frozen
@@ -694,6 +695,8 @@ def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
     if frozen.n_layers:
         (stack,) = stacks(config)
         total += len(set(learned_shares(config, stack, frozen.n_layers)))
+        if config.norm_affine and not config.first_norm:
+            total -= norm_parameters(config, config.d_model)
     return total
 
 

@@ -145,9 +145,9 @@ def test_a_residual_scale_is_a_factor_of_each_step_and_an_embedding_scale_of_the
 
 @pytest.mark.parametrize("fields, layers", [
     ({**LEARNED, "attention_gate": "head"}, 2), ({**LEARNED, **SHARED, "share_groups": 2}, 2),
-    ({"value_residual": "learned", **TWICE}, 1),
+    ({"value_residual": "learned", **TWICE}, 1), ({"first_norm": False}, 1),
 ])  # fmt: skip
-def test_frozen_blocks_count_their_shares_and_gates(fields, layers):
+def test_frozen_blocks_count_their_shares_gates_and_norms(fields, layers):
     model, frozen = random_model(**fields), Frozen(n_layers=layers)
     kept = {id(each): each.numel() for each in frozen_parameters(model, frozen)}
     assert n_frozen_parameters(model.config, frozen) == sum(kept.values())
