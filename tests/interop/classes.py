@@ -3,6 +3,8 @@
 from sublayer.tasks.task import Task
 
 VOCAB_SIZE = 23
+LIMIT = 1e-12
+"""The largest difference of logits in float64."""
 _HF_GPT1 = {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}
 _HF_GPT2 = {**_HF_GPT1, "n_inner": 10}
 _HF_ENCODER = {"vocab_size": VOCAB_SIZE, "hidden_size": 12, "num_hidden_layers": 2}
@@ -68,19 +70,38 @@ for _name, (_title, _ending, _fields) in _HF_ENCODERS.items():
 del CLASSES["modernbert for spans"]
 for _name, (_class, _fields) in _HF_DECODERS.items():
     CLASSES[_name] = (f"{_class}ForCausalLM", _fields)
-for _name in sorted(_HF_DECODERS.keys() - set(WITHOUT_LABELS)):
-    _title = "Gemma3Text" if _name == "gemma3_text" else _HF_DECODERS[_name][0]
-    _labelled = {**_HF_DECODERS[_name][1], **_HF_LABELS}
-    CLASSES[f"{_name} for labels"] = (f"{_title}ForSequenceClassification", _labelled)
+    if _name not in WITHOUT_LABELS:
+        _title = f"{'Gemma3Text' if _class == 'Gemma3' else _class}ForSequenceClassification"
+        CLASSES[f"{_name} for labels"] = (_title, {**_fields, **_HF_LABELS})
 """The class of transformers and its tiny config, by the name of the family."""
-IN_FLOAT32 = ("modernbert",)
-"""Classes that compute angles and the softmax in float32, whatever their weights are in."""
-
-
-def limit(name):
-    """Return the largest difference of logits in float64, by the name of the family."""
-    return 1e-4 if name.partition(" ")[0] in IN_FLOAT32 else 1e-12
-
+VARIANTS = {
+    "bert": [{"hidden_act": "relu", "layer_norm_eps": 0.01}, {"tie_word_embeddings": False}],
+    "albert": [
+        {"num_hidden_layers": 3, "num_hidden_groups": n, "inner_group_num": 2, "embedding_size": 14}
+        for n in (1, 3)
+    ],
+    "roberta": [{"hidden_act": "relu", "pad_token_id": 0}, {"tie_word_embeddings": False}],
+    "distilbert": [{"activation": "gelu_new"}, {"tie_word_embeddings": False}],
+    "electra": [{"hidden_act": "silu"}, {"embedding_size": 12, "tie_word_embeddings": False}],
+    "modernbert": [
+        {"hidden_activation": "relu", "norm_bias": True, "decoder_bias": False, "norm_eps": 0.01},
+        {"hidden_activation": "silu", "global_attn_every_n_layers": 2},
+        {"layer_types": ["sliding_attention", "full_attention"] * 2, "local_rope_theta": 50.0},
+        {"layer_types": ["sliding_attention"] * 4, "local_attention": 7, "local_rope_theta": 70.0},
+        {"layer_types": ["full_attention"] * 4, "tie_word_embeddings": False},
+        {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+    ],
+}
+"""Other fields of encoders, by their type."""
+TITLES = [(name, "") for name in CLASSES] + [("bert", "BertForNextSentencePrediction")]
+TITLES += [("bert", "BertForMaskedLM"), ("albert", "AlbertForMaskedLM")]
+TITLES += [(name, f"{title}Model") for name, (title, *_) in _HF_ENCODERS.items()]
+COMING = [
+    (name, title, fields)
+    for name, title in TITLES
+    for fields in [{}, *VARIANTS.get(name.partition(" ")[0], [])]
+]
+"""Classes that come in, by family and title, and fields over those of the table."""
 
 _SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 5, "init_std": 0.3}
 _GPT2 = {**_SIZES, "positions": "learned"}

@@ -21,7 +21,7 @@ from sublayer.interop.huggingface import (
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import TRIES_ALL, rows
-from tests.interop.classes import CLASSES, DECODERS, limit
+from tests.interop.classes import CLASSES, DECODERS, LIMIT
 from tests.interop.folders import change_weights, close, read_json
 from tests.interop.test_classes import built
 from tests.interop.tiny import config_of, difference, lifted, tiny, with_random_vectors
@@ -125,7 +125,7 @@ def test_fields_of_either_version_of_transformers_are_read(tmp_path, name, chang
     original = tiny(name, **changes)
     read = read_huggingface(original.save(tmp_path / "theirs"))
     assert {key: getattr(read.model.config, key) for key in ours_of_it} == ours_of_it
-    assert difference(name, read, original.model()) < limit(name)
+    assert difference(name, read, original.model()) < LIMIT
 
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -22,12 +22,7 @@ from sublayer.evaluation.items import Items, ItemTable, quotient_of, write_items
 from sublayer.interop.card import _interval, write_card
 from sublayer.interop.certificate import certify, certify_tokenizer
 from sublayer.interop.exits import Exported
-from sublayer.interop.huggingface import (
-    FAMILIES,
-    _read,
-    export_huggingface,
-    import_huggingface,
-)
+from sublayer.interop.huggingface import FAMILIES, _read, export_huggingface, import_huggingface
 from sublayer.interop.tokenizers import decoder_files, with_start
 from sublayer.model.transformer import build
 from sublayer.statistics.covariance import unequal_units

@@ -23,11 +23,7 @@ from sublayer.interop import own_code
 from sublayer.interop.certificate import CertificateBatch
 from sublayer.interop.family import task_of
 from sublayer.interop.foreign_config import refused_fields
-from sublayer.interop.huggingface import (
-    export_transformers,
-    import_huggingface,
-    read_huggingface,
-)
+from sublayer.interop.huggingface import export_transformers, import_huggingface, read_huggingface
 from sublayer.interop.own_code import check_code, export_own_code
 from sublayer.loading import load
 from sublayer.tasks.task import Task
