@@ -79,3 +79,14 @@ def built(name, tokenizer=None, **changes):
     sizes = {} if fields.get("kind") == "lstm" else _SIZES
     model = random_model({**sizes, **fields, **changes}, VOCAB_SIZE, CONTEXT, dtype=torch.float32)
     return TextModel(model, tokenizer)
+
+
+def check_exported(model, folder, export, allowed):
+    """Export a model to an engine; its outputs and greedy tokens must be the model's."""
+    certificate = export(model, folder).certificate
+    assert certificate["checked"]
+    largest = max(1.0, certificate["largest_logit"])
+    assert certificate["largest_difference"]["float32"] < allowed * largest
+    if "greedy" in certificate:
+        assert certificate["greedy"]["equal"] == certificate["greedy"]["prompts"]
+    return certificate

@@ -15,18 +15,14 @@ from sublayer.interop.engines import certify, load_engine, open_engine, write_fo
 from sublayer.model.context import Layout, Queries
 from tests.breadth import rows
 from tests.interop.classes import VOCAB_SIZE
-from tests.interop.engine_models import MODELS, REFUSED, built
+from tests.interop.engine_models import MODELS, REFUSED, built, check_exported
 from tests.interop.folders import read_json
 
 
 @pytest.mark.parametrize("name", rows(MODELS, 12))
 def test_a_model_goes_out_with_its_numbers_and_greedy_tokens(tmp_path, name):
     model = built(name)
-    certificate = export_ctranslate2(model, tmp_path / "out").certificate
-    largest = max(1.0, certificate["largest_logit"])
-    assert certificate["largest_difference"]["float32"] < 5e-6 * largest
-    if "greedy" in certificate:
-        assert certificate["greedy"]["equal"] == certificate["greedy"]["prompts"]
+    certificate = check_exported(model, tmp_path / "out", export_ctranslate2, 5e-6)
     assert read_json(tmp_path / "out" / "certificate.json") == certificate
     assert open_engine(tmp_path / "out", NAME, "cpu").model.config == model.model.config
 

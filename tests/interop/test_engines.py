@@ -59,14 +59,9 @@ def test_generate_continues_by_an_engine_as_without(engine, exported, made, subl
 
 
 def test_translate_finds_the_same_by_an_engine(engine, exported, made):
+    runs = ((made("translation"), {}), (exported("translation"), {"engine": engine}))
     for beam in (1, 4):
-        found = [
-            package.translate(run, LINES, beam=beam, **by).texts
-            for run, by in (
-                (made("translation"), {}),
-                (exported("translation"), {"engine": engine}),
-            )
-        ]
+        found = [package.translate(run, LINES, beam=beam, **by).texts for run, by in runs]
         assert found[0] == found[1]
 
 

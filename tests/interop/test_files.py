@@ -278,6 +278,7 @@ def test_a_certificate_leaves_the_model_as_it_was(tmp_path):
     model(torch.zeros(1, 3, dtype=torch.long)).logits.sum().backward()
 
 
+EXPORTED = Exported("", {"checked": False, "reason": "nothing"}, True, "some.load('x')")
 CARDS = {"causal": "text-generation", "masked": "fill-mask", "span": None}
 CARDS |= {"pair": "text-classification", "questions": "question-answering"}
 CARDS |= {"translation": "translation"}
@@ -288,9 +289,8 @@ UNITS |= {"span": "nats per target token", "translation": "nats per token"}
 @pytest.mark.parametrize("kind", rows(CARDS, 2))
 def test_the_card_of_a_run_has_its_recipe_checksums_and_scores(tmp_path, made, kind):
     run = made(kind)
-    exported = Exported("", {"checked": False, "reason": "nothing"}, True, "some.load('x')")
     common = {"name": "x", "library": "onnx"}
-    write_card(tmp_path, load(run), exported, source=run / "model", license_name="a: b", **common)
+    write_card(tmp_path, load(run), EXPORTED, source=run / "model", license_name="a: b", **common)
     card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
     data, record = card.data.to_dict(), read_json(run / "record.json")
     assert (data["library_name"], data["license"]) == ("onnx", "a: b")
@@ -303,7 +303,7 @@ def test_the_card_of_a_run_has_its_recipe_checksums_and_scores(tmp_path, made, k
     assert scored in card.content or loss is None
     assert str(tmp_path) not in card.content and str(run.parent) not in card.content
     assert "n_heads" in card.content and "not checked against" in card.content
-    write_card(tmp_path, load(run), exported, source=run, is_average=True, **common)
+    write_card(tmp_path, load(run), EXPORTED, source=run, is_average=True, **common)
     assert "## Evaluation" not in (tmp_path / "README.md").read_text()
 
 
@@ -315,8 +315,7 @@ def test_the_card_of_a_scored_run_has_intervals_over_its_items(tmp_path, made):
     write_items(run, Items("test", "0" * 64, {"windows": table}), {})
     scores = {"loss": nats.mean() / 10, "bits_per_byte": nats.mean() / 20 / np.log(2)}
     (run / "test.json").write_text(json.dumps(scores))
-    exported = Exported("", {"checked": False, "reason": "nothing"}, True, "some.load('x')")
-    write_card(tmp_path, load(run), exported, name="x", library="onnx", source=run)
+    write_card(tmp_path, load(run), EXPORTED, name="x", library="onnx", source=run)
     half = stats.t.ppf(0.975, 39) * nats.std(ddof=1) / 40**0.5 / 10
     loss, text = scores["loss"], (tmp_path / "README.md").read_text()
     around = f"{loss - half:.4g} to {loss + half:.4g}"

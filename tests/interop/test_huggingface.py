@@ -252,9 +252,8 @@ def drawn_files(draw):
             padded = tokenizers.Tokenizer.from_str(library.to_str())
             padded.enable_padding(pad_token="<p>")
             files["tokenizer.json"] = draw(st.sampled_from([library, padded])).to_str()
-            fields["tokenizer_class"] = draw(
-                st.sampled_from(["GPT2Tokenizer", "PreTrainedTokenizerFast"])
-            )
+            titles = ["GPT2Tokenizer", "PreTrainedTokenizerFast"]
+            fields["tokenizer_class"] = draw(st.sampled_from(titles))
         else:
             files["vocab.json"] = json.dumps(content["model"]["vocab"])
             merges = [" ".join(pair) for pair in content["model"]["merges"]]

@@ -12,26 +12,19 @@ from sublayer.interop.onnx import OnnxFile, OnnxReader, export_onnx
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.encoders import random_model
-from tests.interop.engine_models import MODELS, REFUSED, built
+from tests.interop.engine_models import MODELS, REFUSED, built, check_exported
 from tests.interop.folders import read_json
 from tests.interop.tiny import with_random_vectors
 from tests.model.test_covering import ROWS
 
-
-def check_exported(model, folder):
-    certificate = export_onnx(model, folder).certificate
-    assert certificate["checked"]
-    allowed = 2e-5 * max(1.0, certificate["largest_logit"])
-    assert certificate["largest_difference"]["float32"] < allowed
-    if "greedy" in certificate:
-        assert certificate["greedy"]["equal"] == certificate["greedy"]["prompts"]
+ALLOWED = 2e-5
 
 
 @pytest.fixture(scope="module")
 def gemma(tmp_path_factory):
     """A model of today's parts, and its exported folder."""
     folder = tmp_path_factory.mktemp("onnx") / "gemma"
-    check_exported(built("gemma"), folder)
+    check_exported(built("gemma"), folder, export_onnx, ALLOWED)
     return built("gemma").model, folder
 
 
@@ -85,7 +78,7 @@ def test_ends_that_follow_a_search_are_refused_by_the_field(tmp_path):
 @pytest.mark.all
 @pytest.mark.parametrize("name", [*REFUSED, *[*MODELS][::4]])
 def test_onnx_runtime_computes_our_outputs(name, tmp_path):
-    check_exported(built(name), tmp_path / "onnx")
+    check_exported(built(name), tmp_path / "onnx", export_onnx, ALLOWED)
 
 
 @pytest.mark.all
@@ -93,7 +86,7 @@ def test_onnx_runtime_computes_our_outputs(name, tmp_path):
 def test_it_computes_those_of_combinations_of_settings(row, tmp_path):
     sizes = {"n_layers": 4, "d_model": 8, "n_heads": 2, "d_ff": 6, "max_len": 20}
     model = random_model({**sizes, **row}, 23, 20, std=0.2, seed=0, dtype=torch.float32)
-    check_exported(TextModel(model), tmp_path / "onnx")
+    check_exported(TextModel(model), tmp_path / "onnx", export_onnx, ALLOWED)
 
 
 @pytest.mark.all
