@@ -388,7 +388,8 @@ metric_list: [{metric: bits_per_byte}]""",
 @pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-evaluation-harness is not installed")
 def test_the_harness_gives_an_export_the_models_own_scores(tmp_path):
     tokenizer = train_tokenizer("bpe", [TEXT.encode()] * 9, vocab_size=290)
-    model = text_model_of(tokenizer, context=24)
+    model = random_model({**SIZES, **MACARON}, tokenizer.vocab_size, 24, std=0.4)
+    model = TextModel(model, tokenizer)
     export_own_code(model, tmp_path / "out", "for a test")
     for name, (examples, settings) in TASKS.items():
         data = tmp_path / f"{name}.jsonl"
