@@ -306,8 +306,6 @@ from importlib.util import find_spec
 from pathlib import Path
 import torch, transformers
 assert find_spec("sublayer") is None
-print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, "
-      f"transformers {transformers.__version__}, no sublayer")
 for folder in map(Path, sys.argv[1:]):
     auto = next(iter(json.loads((folder / "config.json").read_text())["auto_map"]))
     model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True)
@@ -315,9 +313,6 @@ for folder in map(Path, sys.argv[1:]):
     given = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
     output = model(tokens, **given)
     torch.save(output.get("logits", output[0]), folder / "out.pt")
-    n_lines = (folder / "modeling_sublayer.py").read_text().count("\\n")
-    print(f"{folder.name}: {type(model).__name__} by {auto}, a file of {n_lines} lines, "
-          f"{model.num_parameters()} parameters")
 """
 
 
@@ -352,7 +347,6 @@ def test_they_load_where_there_are_torch_and_transformers_alone(tmp_path):
     command = [make_clean(tmp_path / "clean"), "-I", "-c", CLEAN, *expected]
     home = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": os.environ["PATH"]}
     done = subprocess.run(command, env=home, cwd="/", capture_output=True, text=True)
-    print(done.stdout)
     assert done.returncode == 0, done.stderr
     for folder, logits in expected.items():
         close(torch.load(folder / "out.pt"), logits)
@@ -365,22 +359,12 @@ QUESTIONS = [
     for i in range(9)
 ]
 TEXTS = [{"text": " ".join(WORDS * n)} for n in (1, 2, 5)]
+CHOICES = {"output_type": "multiple_choice", "doc_to_text": "{{question}}"}
+CHOICES |= {"doc_to_choice": "{{answers}}", "doc_to_target": "label"}
+ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{text}}"}
 TASKS = {
-    "own_choices": (
-        QUESTIONS,
-        """output_type: multiple_choice
-doc_to_text: "{{question}}"
-doc_to_choice: "{{answers}}"
-doc_to_target: label
-metric_list: [{metric: acc}]""",
-    ),
-    "own_texts": (
-        TEXTS,
-        """output_type: loglikelihood_rolling
-doc_to_text: ""
-doc_to_target: "{{text}}"
-metric_list: [{metric: bits_per_byte}]""",
-    ),
+    "own_choices": (QUESTIONS, {**CHOICES, "metric_list": [{"metric": "acc"}]}),
+    "own_texts": (TEXTS, {**ROLLING, "metric_list": [{"metric": "bits_per_byte"}]}),
 }
 
 
@@ -394,19 +378,17 @@ def test_the_harness_gives_an_export_the_models_own_scores(tmp_path):
     for name, (examples, settings) in TASKS.items():
         data = tmp_path / f"{name}.jsonl"
         data.write_text("".join(json.dumps(each) + "\n" for each in examples))
-        head = f"task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}"
-        (tmp_path / f"{name}.yaml").write_text(f"{head}\ntest_split: test\n{settings}\n")
+        task = {"task": name, "dataset_path": "json", "test_split": "test", **settings}
+        task["dataset_kwargs"] = {"data_files": {"test": str(data)}}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(task))
     command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--tasks", ",".join(TASKS)]
-    command += [
-        "--model_args",
-        f"pretrained={tmp_path / 'out'},trust_remote_code=True,dtype=float64",
-    ]
+    arguments = f"pretrained={tmp_path / 'out'},trust_remote_code=True,dtype=float64"
+    command += ["--model_args", arguments]
     command += ["--device", "cpu", "--batch_size", "4", "--include_path", str(tmp_path)]
     command += ["--output_path", str(tmp_path / "scores"), "--log_samples"]
     home = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    print(done.stdout)
     found = {}
     for name in TASKS:
         [samples] = tmp_path.glob(f"scores/*/samples_{name}_*.jsonl")
