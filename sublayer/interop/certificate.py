@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import asked_heads
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_token_files
@@ -76,10 +77,7 @@ _SHOWN = 120
 
 @dataclass(frozen=True)
 class CertificateBatch:
-    """Random tokens; for encoders also a mask and segments, with padding in the second row.
-
-    A translator reads them as source and, reversed, as an unpadded target.
-    """
+    """Random tokens, mask and segments; a translator's target is its source reversed."""
 
     tokens: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
@@ -122,10 +120,7 @@ class CertificateBatch:
         return cls(tokens, mask, segments, kind)
 
     def ours(self, model: Transformer, task: Task | None = None) -> dict[str, Tensor]:
-        """Return a model's outputs, by the names of the comparison.
-
-        Numbers are on the task's scale; the choices are those of one example.
-        """
+        """Return a model's outputs by the names of the comparison, numbers on the task's scale."""
         if isinstance(model, EncoderDecoder):
             output = model(self.tokens, self.mask, target=self.tokens.flip(1))
         else:
@@ -170,10 +165,7 @@ class CertificateBatch:
         return outputs
 
     def kept(self, name: str, logits: Tensor) -> Tensor:
-        """Drop the meaningless logits of padded positions.
-
-        Logits of whole texts and of a translator's target have no padded positions.
-        """
+        """Drop the meaningless logits of padded positions."""
         is_padded = name in _OF_POSITIONS and self.kind != "encoder-decoder"
         return logits[self.mask] if is_padded else logits
 
@@ -201,18 +193,15 @@ def certify(
     task: Task | None = None,
     load: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
-    """Compare a model's logits with those of a transformers class built from fields and tensors.
-
-    For a class without a head, hidden states and the pooler's output are compared. ``task`` is the
-    task that the model answers.
+    """Compare a model's outputs with those of a transformers class built from fields and tensors.
 
     Tokens are random. transformers reads no file: nothing else in a folder can affect it. ``load``
-    loads the model in place of fields and tensors.
+    loads the model in place of fields and tensors. For a class without a head, hidden states and
+    the pooler's output are compared.
 
-    An encoder's tokens have both segments and a padded row; all heads are compared. The certificate
-    has the largest absolute difference in float64 and float32, and the largest logit; without
-    transformers, or memory for both models and the tensors, it reports that nothing was compared.
-    Models of more than a billion parameters are not compared in float64.
+    The certificate has the largest absolute difference in float64 and float32, and the largest
+    logit; without transformers, or memory for both models and the tensors, it reports that nothing
+    was compared. Models of more than a billion parameters are not compared in float64.
 
     Raises CheckpointError where a head's logits differ by more than a thousandth of its largest
     logit (or of 1) in the widest dtype compared, or are not finite in the other.
@@ -302,10 +291,8 @@ def computing_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, Any]:
     """Compare a tokenizer's ids of hard texts with those of transformers' class for a folder.
 
-    The texts have names of special tokens, capitals, accents, spaces, control characters and other
-    scripts. Empty without a tokenizer or transformers, and for words by Moses' rules; not checked,
-    with the reason, where either tokenizer fails. Where ids differ, the certificate has the first
-    such text and both rows of ids.
+    Empty without a tokenizer or transformers, and for words by Moses' rules; not checked, with the
+    reason, where either tokenizer fails.
     """
     if tokenizer is None or find_spec("transformers") is None:
         return {}
@@ -358,10 +345,7 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
 
 
 def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any]) -> None:
-    """Write a model folder with its tokenizer, if the model has one, and its certificate.
-
-    Raises CheckpointError where ``out`` exists or cannot be written.
-    """
+    """Write a model folder and its certificate; raise CheckpointError where ``out`` exists."""
     files = text_files(text_model)
     files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
     save_model(out, text_model.model, files)
@@ -369,19 +353,24 @@ def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any])
 
 def save_exported(
     text_model: TextModel,
+    full: ResolvedModel,
     out: Path,
     described: Mapping[str, Any],
     tensors: dict[str, Tensor],
     files: Mapping[str, bytes],
-    notes: Mapping[str, str],
     certify_folder: Callable[[Path], dict[str, Any]],
+    **notes: str,
 ) -> dict[str, Any]:
     """Write a folder that transformers loads, and return its certificate.
 
-    ``described`` is its ``config.json``, ``notes`` more of the certificate, without empty ones.
-    ``tensors`` are dropped before the comparison reads their file. Raises ConfigError where ``out``
-    exists or cannot be written, and as the comparison of the written folder does.
+    ``full`` is the expanded config, ``described`` the ``config.json``, ``notes`` more of the
+    certificate. ``tensors`` are dropped before the comparison reads their file. Raises ConfigError
+    where ``out`` exists or cannot be written, and as the comparison of the written folder does.
     """
+    config, heads = text_model.model.config, asked_heads(full)
+    left_out = [row.title for name, row in asked_heads(config).items() if name not in heads]
+    if "vocabulary" in heads and config.softmax == "all":
+        left_out.append("positions as output classes: probabilities are over tokens alone")
     with new_export(out) as partial:
         write_json(partial / CONFIG, described)
         save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
@@ -389,8 +378,8 @@ def save_exported(
         for name, content in files.items():
             (partial / name).write_bytes(content)
         certificate = certify_folder(partial)
-        notes = {"tokenizer": describe_text(text_model.tokenizer) or "", **notes}
-        certificate |= {name: note for name, note in notes.items() if note}
+        text = {"tokenizer": describe_text(text_model.tokenizer), "left_out": ", ".join(left_out)}
+        certificate |= {name: note for name, note in (text | notes).items() if note}
         if CONFIG_NAME in files:
             certificate |= certify_tokenizer(text_model.tokenizer, partial)
         write_json(partial / CERTIFICATE, certificate)
@@ -401,8 +390,8 @@ def export_safetensors(text_model: TextModel, out: Path) -> Exported:
     """Write a model's weights by our names, its settings, its tokenizer and its task.
 
     ``weights.json`` has the shape and the role of every tensor, and the prefixes of the sub-layers
-    of each block in the order of execution. Raises ConfigError where ``out`` exists or cannot be
-    written, CheckpointError where the file has other numbers.
+    of each block in the order of execution. Raises CheckpointError where the file has other
+    numbers.
     """
     model = text_model.model
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}

@@ -55,10 +55,7 @@ def fold_bias(weights: Mapping[str, Tensor], norm: str) -> dict[str, Tensor]:
 
 
 def padding_id(tokenizer: Tokenizer | None) -> int | None:
-    """Return the padding id of a classifier's rows; None without a tokenizer.
-
-    No row ends in this id: the class reads a row's last token that is not padding.
-    """
+    """Return the padding id of a classifier's rows, in which no row ends; None if it is unknown."""
     if tokenizer is None:
         return None
     ids = (tokenizer.pad_id, tokenizer.end_id, tokenizer.added_ids.get(START))
@@ -84,11 +81,10 @@ def _without_marks(processor: Any) -> Any:
 
 
 def traversal_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files, by name, of a transformers AutoTokenizer with equal ids.
+    """Return the files of a tokenizer of traversals: a start, a delimiter between texts, an end.
 
-    It puts the start before a text, the delimiter between two texts and the end after them. Empty
-    where impossible. Departure: it reads the names of these marks in a text as the marks. A
-    tokenizer without them is written like a decoder's.
+    Departure: it reads the names of these marks in a text as the marks. A tokenizer without them is
+    written like a decoder's.
     """
     plain = tokenizer
     if isinstance(tokenizer, ExtendedTokenizer) and tokenizer.names == TRAVERSAL_NAMES:

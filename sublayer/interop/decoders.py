@@ -137,10 +137,7 @@ def _base(table: Fields | None, default: float) -> float:
 
 
 def _pattern(content: ClassConfig, name: str, marks: Sequence[bool], letters: str) -> str:
-    """Return the shortest pattern that repeats to a letter for each mark, the first where true.
-
-    Raises CheckpointError where the field of the marks has not an entry for each layer.
-    """
+    """Return the shortest pattern of layers' letters; raise CheckpointError for another length."""
     n_layers = content.ours["n_layers"]
     if len(marks) != n_layers:
         raise content.error(f"{name} has {len(marks)} entries for {n_layers} layers")
@@ -155,10 +152,8 @@ def read_layers(
     """Convert the types of layers, ``is_local`` by number in a file without ``layer_types``.
 
     ``bases`` name the fields of rotary bases of global and of local layers, in files without a
-    table for each type; empty where the class has one base for both.
-
-    Raises CheckpointError where the list has not an entry for each layer, or local layers have no
-    window.
+    table for each type. Raises CheckpointError where the list has not an entry for each layer, or
+    local layers have no window.
     """
     fields, types = content.fields, content.fields["layer_types"]
     are_local = [each == LOCAL for each in types or ()]
@@ -350,10 +345,7 @@ _NO_WEIGHTS = (".attn.bias", ".attention.bias", ".masked_bias", "rotary_emb.inv_
 
 
 class Decoder(Family):
-    """The base of these classes: RMS norms before sub-layers, a gated network, rotary positions.
-
-    A class for labels reads them at a row's last token before padding.
-    """
+    """The base of these classes: RMS norms before sub-layers, a gated network, rotary positions."""
 
     predicts = "ForCausalLM"
     constants: Fields = {"use_cache": True}

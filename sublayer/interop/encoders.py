@@ -213,21 +213,14 @@ class Bert(Family):
     """The logits of pairs beside those of tokens; the class of pairs alone, and its logits."""
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether a tensor is a constant, or a pooler that the task's head does not read.
-
-        Former versions of transformers wrote both.
-        """
+        """Return whether a tensor is a constant or an unread pooler, in files of old versions."""
         is_constant = name in ("embeddings.position_ids", "embeddings.token_type_ids")
         pooler = "" if self.answers == "spans" else dict(self.parts).get("pooler.linear", "pooler")
         is_unread = name.startswith("pooler.") and not pooler.startswith("pooler")
         return is_constant or is_unread or super().is_ignored(name)
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Drop tied copies, and rename norms to transformers' current names.
-
-        Raises CheckpointError where config.json ties tensors that differ, and where a norm has both
-        names.
-        """
+        """Drop tied copies, and rename norms; raise CheckpointError where one has both names."""
         weights = {}
         for name in sorted(tensors):
             modern = name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias")
@@ -244,9 +237,7 @@ class Bert(Family):
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of the existing heads.
-
-        A head with any tensor is required in full: missing tensors are reported by name.
+        """Return the fields of heads: one with any tensor is required in full.
 
         Raises CheckpointError where heads have the exact GELU, and the networks the other form.
         """
@@ -348,10 +339,7 @@ class Albert(Bert):
     judging = ("sop_logits", "ForPreTraining", "sop_logits")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Convert as BERT does, and drop an identity projection.
-
-        Raises CheckpointError as BERT does, and where there is no projection.
-        """
+        """Convert as BERT does, and drop an identity projection; a projection is required."""
         weights = super().prepare(content, tensors)
         if f"{PROJECTION}.weight" not in weights:
             raise CheckpointError(f"the weights lack {PROJECTION}.weight")
@@ -359,10 +347,7 @@ class Albert(Bert):
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of sharing and embeddings; one group per layer means no sharing.
-
-        Raises CheckpointError where a recipe cannot express the groups.
-        """
+        """Return the fields of sharing and embeddings; one group per layer means no sharing."""
         fields = content.fields
         n_units, n_groups = fields["num_hidden_layers"], fields["num_hidden_groups"]
         n_inner = fields["inner_group_num"]
@@ -383,10 +368,7 @@ class Albert(Bert):
         }
 
     def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields required by ALBERT.
-
-        Sharing other than in groups is written as a group per layer.
-        """
+        """Return the fields required; sharing other than in groups becomes a group per layer."""
         always = super().required_fields(config)
         n_units = config.n_layers // config.share_inner
         if config.share == "all" and n_units % config.share_groups == 0:
@@ -396,10 +378,7 @@ class Albert(Bert):
 
 
 def leave_out_identity(weights: dict[str, Tensor]) -> None:
-    """Drop an identity projection, which an export writes for a model without a projection.
-
-    ``weights`` change in place.
-    """
+    """Drop, in place, the identity that an export writes for a model without a projection."""
     weight, bias = (weights.get(f"{PROJECTION}.{part}") for part in ("weight", "bias"))
     if weight is None or bias is None or weight.dim() != 2 or bias.any():
         return
@@ -437,10 +416,7 @@ class Roberta(Bert):
     ties = {"lm_head.decoder.weight": _WORDS, "lm_head.decoder.bias": "lm_head.bias"}
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Drop the rows before the first position, and add a single segment to all positions.
-
-        Raises CheckpointError as BERT does, and where that segment is missing.
-        """
+        """Drop the rows before the first position, and add a single segment to all positions."""
         weights, fields = super().prepare(content, tensors), content.fields
         table, segment = weights.get(_POSITIONS), weights.get(_SEGMENTS)
         if segment is None:
@@ -635,11 +611,7 @@ class ModernBert(Bert):
     block = _block("attn_norm attn.Wqkv attn.Wo", "mlp_norm mlp.Wi mlp.Wo")
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of heads, local and global attentions, and their angles.
-
-        Raises CheckpointError where ``layer_types`` has another length than the model, and where
-        ``sliding_window`` is not half of ``local_attention``, which it replaces in transformers 5.
-        """
+        """Return the fields of heads, local and global attentions, and their angles."""
         fields, given = super().particular(content, weights), content.fields
         if fields.get("head_bias"):
             fields["head_bias"] = given["decoder_bias"]

@@ -116,8 +116,8 @@ def export_engine(
 ) -> Exported:
     """Write a model as a new folder that the engine ``name``, and ``--engine``, load.
 
-    Raises as ``write_folder`` does, ConfigError where ``out`` exists or cannot be written, and
-    CheckpointError where the engine computes other outputs in float32. Nothing is written then.
+    Raises as ``write_folder`` does, and CheckpointError where the engine computes other outputs in
+    float32. Nothing is written then.
     """
     with new_export(out) as partial:
         write_folder(text_model, partial, name, dtype)
@@ -133,10 +133,7 @@ def export_engine(
 
 
 def open_engine(folder: Path, name: str, device: str | None = None) -> TextModel:
-    """Open an exported folder; raise CheckpointError for one of another engine, or a damaged one.
-
-    The model has no weights but heads; functions of decoding ask its engine.
-    """
+    """Open an engine's folder, without weights but heads; raise CheckpointError for another's."""
     path = folder / ENGINE_FILE
     described = read_json_object(path, CheckpointError)
     if (other := described.get("engine")) != name:
@@ -164,8 +161,7 @@ def load_engine(
 ) -> TextModel:
     """Open a folder that is exported for an engine, or convert another model into a temporary one.
 
-    Raises ConfigError for a model that the engine cannot compute, and for an ``average`` of an
-    exported one.
+    Raises ConfigError for an ``average`` of an exported one, and as ``write_folder`` does.
     """
     if not isinstance(run, TextModel) and (run / ENGINE_FILE).is_file():
         if average is not None:
@@ -193,10 +189,9 @@ def check_states(models: Iterable[TextModel]) -> None:
 
 @torch.inference_mode()
 def certify(text_model: TextModel, folder: Path, name: str, dtype: str) -> dict[str, Any]:
-    """Compare a written folder with its model: outputs, and greedy tokens after random prompts.
+    """Compare a written folder with its model: outputs, greedy tokens, a quantised decoder's drift.
 
-    For a quantised decoder also the drift of the loss on a text that the model samples. Raises
-    CheckpointError where outputs differ in float32 by more than rounding.
+    Raises CheckpointError where outputs differ in float32 by more than rounding.
     """
     # The processor may lack a type that a GPU has.
     device = "cpu" if dtype == "float32" else None

@@ -48,10 +48,7 @@ class Exported:
 
 @contextmanager
 def new_export(out: Path) -> Iterator[Path]:
-    """Give a folder that becomes ``out`` once it is complete, and leaves no trace before.
-
-    Raises ConfigError where ``out`` exists or cannot be written.
-    """
+    """Give a folder that becomes ``out`` once it is complete; raise ConfigError where it cannot."""
     check_paths(out, out)
     try:
         with new_folder(out) as partial:

@@ -71,10 +71,7 @@ class _Meter:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Find the checkpoint: the file itself, or a folder's only ``*.pt``.
-
-    Raises CheckpointError for a folder without a checkpoint or with several.
-    """
+    """Find the checkpoint, the file or a folder's only ``*.pt``; else raise CheckpointError."""
     checkpoints = [path] if path.is_file() else sorted(path.glob("*.pt"))
     if not checkpoints:
         raise CheckpointError(
@@ -90,11 +87,9 @@ def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
     """Read a checkpoint of fairseq 0.6 or later; its tensors are on the CPU.
 
     Returns the model's settings, nested ones prefixed by ``encoder_`` and the like; its tensors;
-    and the number of optimizer tensors, which are dropped.
-
-    Only tensors, plain values and ``argparse.Namespace`` are built from the file's content; a
-    training meter becomes an inert placeholder. Raises CheckpointError where the file is damaged,
-    names any other class or function, or holds no settings and tensors of a model.
+    and the number of optimizer tensors, which are dropped. Only tensors, plain values and
+    ``argparse.Namespace`` are built; a training meter becomes an inert placeholder. Raises
+    CheckpointError where the file is damaged, names another class, or holds no model.
     """
     content = _load(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
@@ -292,12 +287,10 @@ _RENAMED = {
 
 
 def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
-    """Convert a checkpoint of fairseq to a new model folder; return its certificate.
+    """Convert a checkpoint of fairseq, or a folder with one; return the certificate.
 
-    ``path`` is the file, or a folder that holds one. With codes and a dictionary next to it, its
-    tokenizer is imported too, and reads words as prepared for training. The certificate names every
-    omitted tensor. Where transformers has an equivalent class (M2M100's, for pre-norm models except
-    Macaron Net's), the logits are compared.
+    Its tokenizer, of codes and a dictionary next to it, is imported too. Where transformers has an
+    equivalent class (M2M100's, for pre-norm models except Macaron Net's), the logits are compared.
 
     Raises CheckpointError where the checkpoint is damaged, cannot be represented, or gives other
     logits in transformers; ConfigError where ``out`` exists.
@@ -328,13 +321,11 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
 
 
 def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, Any]]:
-    """Read the model of a checkpoint, in evaluation mode.
+    """Read the model of a checkpoint, in evaluation mode, with its tokenizer.
 
     Also returns its tensors by fairseq's newest names, and the omitted parts: the number of
-    optimizer tensors, the names of buffers and of copies of the embedding matrix. The tokenizer is
-    read from codes and a dictionary next to the file. Labels of a fine-tuned model have no names.
-
-    Raises CheckpointError where any of the files is damaged, or they do not belong together.
+    optimizer tensors, the names of buffers and of copies of the embedding matrix. Raises
+    CheckpointError where any of the files is damaged, or they do not belong together.
     """
     file = find_checkpoint(path)
     content, tensors, n_optimizer = read_checkpoint(file)
@@ -423,10 +414,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
 
 
 def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Rename and split a checkpoint's tensors; return them, and the names of buffers.
-
-    Numbered norms get names; a joint matrix of queries, keys and values is split.
-    """
+    """Rename numbered norms and split joint maps; return all tensors, and the names of buffers."""
     buffers = [f"{side}.{name}" for side in _SIDES for name in _NO_WEIGHTS]
     no_weights = sorted(name for name in buffers if name in tensors)
     weights: dict[str, Tensor] = {}
@@ -466,10 +454,7 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
 
 
 def _translator_fields(settings: ClassConfig) -> dict[str, Any]:
-    """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
-
-    Source and target share one maximum length, the shorter.
-    """
+    """Convert settings of a Transformer, or of Macaron Net's; source and target share a length."""
     fields = settings.fields
     if fields["macaron"] and fields["activation_fn"] != "relu":
         stated = f"activation_fn = {show(fields['activation_fn'])}"
@@ -523,10 +508,7 @@ def _bert_fields(settings: ClassConfig, weights: dict[str, Tensor]) -> dict[str,
 
 
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
-    """Pair the upgraded tensors with a model's; ``output`` names the output matrix.
-
-    The first feed-forward network of a block is Macaron Net's first half.
-    """
+    """Pair upgraded tensors with a model's; a block's first network is Macaron Net's first half."""
     halves = {"ffn 0": ("macaron_layer_norm", "macaron_fc1", "macaron_fc2")}
     yield from pair_blocks(config, UNIT, {**BLOCK, **halves})
     yield Pair((output,), "head.weight")

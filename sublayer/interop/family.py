@@ -81,10 +81,7 @@ def default_words(n_labels: int) -> tuple[str, ...]:
 
 
 def label_words(content: ClassConfig) -> tuple[str, ...]:
-    """Return the labels of a head's outputs, in order, by default transformers' names.
-
-    Raises CheckpointError where ``num_labels`` and ``id2label`` disagree.
-    """
+    """Return the labels of a head's outputs; raise CheckpointError for two numbers of them."""
     words = content.fields["id2label"]
     if words is None:
         return default_words(content.fields["num_labels"])
@@ -101,10 +98,7 @@ def task_of(
     *,
     numbers: tuple[float, float] = (-1.0, 1.0),
 ) -> TaskSpec:
-    """Build an unnamed task for a model with this config; a number has no bounds.
-
-    ``numbers`` are the scores at which a regression head gives -1 and 1.
-    """
+    """Build an unnamed task; ``numbers`` are the scores at which a head gives -1 and 1."""
     names, metrics = _FIELDS.get(kind, ("text",)), METRICS[kind]
     more: Any = {"labels": labels, "numbers": numbers, "is_bounded": kind != "number"}
     task = Task(IMPORTED, IMPORTED, TABLE, kind, names, metrics, **more)
@@ -252,10 +246,7 @@ class Family:
         return name.startswith((*self.unread,))
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Settle alternatives of a file: ties, old names, copies.
-
-        Raises CheckpointError where config.json ties tensors that differ in any number.
-        """
+        """Settle ties, old names and copies; raise CheckpointError where tied tensors differ."""
         weights = dict(tensors)
         ties = self.ties if content.fields["tie_word_embeddings"] else {}
         for copy, source in ties.items():
@@ -269,20 +260,14 @@ class Family:
         return weights
 
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
-        """Convert a config.json to a resolved config; ``weights`` come from ``prepare``.
-
-        Raises CheckpointError, naming the field, where a recipe cannot express it.
-        """
+        """Convert a config.json; raise CheckpointError, with the field, where no recipe can."""
         fields = {**self.always, **content.ours, **self.particular(content, weights)}
         if self.answers == "labels":
             fields["label_outputs"] = len(label_words(content))
         return content.resolve(fields)
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Convert fields that depend on several fields of config.json, or on the tensors.
-
-        Raises CheckpointError where they contradict each other.
-        """
+        """Convert fields that depend on several, or on tensors; raise CheckpointError."""
         return {}
 
     def required_fields(self, config: ResolvedModel) -> Fields:
@@ -352,10 +337,7 @@ class Family:
     def folder_files(
         self, text_model: TextModel, described: Fields, config: ResolvedModel
     ) -> dict[str, bytes]:
-        """Return the files of a model's task, tokenizer and settings of generation.
-
-        ``described`` is the ``config.json`` of the expanded ``config``.
-        """
+        """Return all files but weights; ``described`` is the config.json of the full ``config``."""
         tokenizer, spec = text_model.tokenizer, text_model.task
         context = config.max_len if spec is None else spec.context
         files = spec_files(spec) | self.tokenizer_files(tokenizer, max_len=context or int(1e30))

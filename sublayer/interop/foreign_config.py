@@ -259,11 +259,7 @@ class Content:
         return CheckpointError(f"{self.file}: {problem}")
 
     def read(self, name: str, rule: ValueRule) -> Any:
-        """Read a field by its rule.
-
-        Raises CheckpointError, with file and field, for an invalid value, or one that a recipe
-        cannot express.
-        """
+        """Read a field by its rule; raise CheckpointError, with the field, for a refused value."""
         stated = f"{name} = {show(self.fields[name])}"
         try:
             return rule(self.fields[name])
@@ -275,10 +271,7 @@ class Content:
         raise self.error(stated)
 
     def resolve(self, fields: Mapping[str, Any]) -> ResolvedModel:
-        """Build a resolved model config from the model's fields.
-
-        Raises CheckpointError where a recipe cannot express the model.
-        """
+        """Resolve a model's fields; raise CheckpointError where a recipe cannot express them."""
         try:
             config = ModelConfig.model_validate(fields)
             return resolve_model(config, vocab_size=fields["vocab_size"], context=1)
@@ -314,10 +307,7 @@ class Link:
 
 
 class Networks(Link):
-    """Feed-forward network and form of its GELU, under one name in the file.
-
-    ``values`` maps names to both; of several names for the same, the first is written.
-    """
+    """Network and form of its GELU under one name; of several names, the first is written."""
 
     def read(self, value: Any) -> dict[str, Any]:
         """Return the fields ``ffn`` and ``gelu``."""
@@ -368,7 +358,7 @@ def same(default: Any, ours: str) -> Field:
 
 
 def linked(text: str) -> dict[str, Field]:
-    """Build fields by ``same`` from a table of theirs, ours and default: ``dim:d_model=768 ...``.
+    """Build fields by ``same`` from theirs, ours and default: ``dim:d_model=768 dropout ...``.
 
     A single name is both theirs and ours; a field without a default is required.
     """
@@ -396,10 +386,7 @@ def training_only(default: Any, rule: ValueRule, link: Link | None = None) -> Fi
 
 
 def harmless(*allowed: Any) -> Field:
-    """Build a field restricted to values without effect; the first is the default.
-
-    Numbers are not bools.
-    """
+    """Build a field restricted to values without effect, the first its default; 0 is not false."""
 
     def rule(value: Any) -> Any:
         for choice in allowed:
@@ -411,10 +398,7 @@ def harmless(*allowed: Any) -> Field:
 
 
 def switched_off(names: Collection[str], reason: str = "") -> dict[str, Field]:
-    """Build fields without an equivalent in a recipe: only null, false and 0 are accepted.
-
-    ``reason`` says why, in the error.
-    """
+    """Build fields for which only null, false and 0 are accepted; ``reason`` is in the error."""
 
     def rule(value: Any) -> None:
         if value:

@@ -29,9 +29,8 @@ def read_generation(
 ) -> Generation:
     """Read a folder's settings of generation; ``fields`` are those of its ``config.json``.
 
-    Ends of a text are those of ``generation_config.json``, or else of ``fields``; ids beyond the
-    vocabulary are none. Raises CheckpointError for another end than ids, DataError for damaged chat
-    templates.
+    Ends of a text are those of ``generation_config.json``, or else of ``fields``. Raises
+    CheckpointError for another end than ids, DataError for damaged chat templates.
     """
     path = folder / FILE
     settings = {_FIRST: fields[_FIRST]} if fields.get(_FIRST) is not None else {}
@@ -74,11 +73,7 @@ def describe_kept(generation: Generation) -> str | None:
 def generation_file(
     config: Mapping[str, Any], generation: Generation, *, max_len: int
 ) -> dict[str, bytes]:
-    """Return ``generation_config.json`` of a model that writes tokens, by its name.
-
-    It has the ids of ``config``, the fields of the model's ``config.json``, with further ends; what
-    an import kept; and the model's ``max_len``.
-    """
+    """Return ``generation_config.json``, by its name, with the ids of a model's ``config.json``."""
     content = {"max_length": max_len, **generation.settings}
     for name in _IDS:
         if config.get(name) is not None:

@@ -46,10 +46,7 @@ _PER_BLOCK = 12
 
 
 def _shapes(n_positions: int, vocab_size: int, n: int, n_blocks: int) -> dict[str, list[int]]:
-    """Return the shapes of the arrays in order, by transformers' names, for a width of n.
-
-    Those of maps have a leading axis of length 1.
-    """
+    """Return the shapes of the arrays in order, by transformers' names; maps have an axis of 1."""
     block = {
         "attn.c_attn": [1, n, 3 * n], "attn.c_proj": [1, n, n], "ln_1": [n],
         "mlp.c_fc": [1, n, 4 * n], "mlp.c_proj": [1, 4 * n, n], "ln_2": [n],
@@ -63,9 +60,8 @@ def _shapes(n_positions: int, vocab_size: int, n: int, n_blocks: int) -> dict[st
 def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     """Convert the folder of GPT-1's release to a new model folder; return its certificate.
 
-    The model is as released: the softmax includes positions, and dropout is applied to the
-    embedding matrix. The logits of tokens are compared with those of transformers' class for the
-    same tensors. A vocabulary and merges next to the arrays are imported too.
+    The softmax includes positions, and dropout is applied to the embedding matrix. The logits of
+    tokens are compared with those of transformers' class for the same tensors.
 
     Raises CheckpointError where the arrays are damaged or not GPT-1's, give other logits in
     transformers, or have fewer tokens than the tokenizer; DataError where the tokenizer is damaged;
@@ -88,10 +84,7 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
 
 
 def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
-    """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
-
-    Includes a tokenizer next to the arrays. Raises as ``import_gpt1`` does on reading.
-    """
+    """Read a release's model and tokenizer; also its tensors, by transformers' names."""
     tensors = _read_arrays(folder)
     (n_positions, width), (vocab_size, _) = (each.shape for each in islice(tensors.values(), 2))
     if width % N_HEADS:
@@ -110,11 +103,7 @@ def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
 
 
 def _read_arrays(folder: Path) -> dict[str, Tensor]:
-    """Read the tensors of a release, by transformers' names; they are views of one array.
-
-    Source: Radford et al. 2018, as released: first positions, then tokens, then 12 arrays per
-    block.
-    """
+    """Read the tensors of a release by transformers' names: views. Source: Radford et al. 2018."""
     path = folder / SHAPES
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {SHAPES}: copy the release's")

@@ -134,11 +134,8 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     """Convert a HuggingFace folder to a new model folder and return its certificate.
 
     A name that is not a folder, or ``hub:OWNER/NAME@REVISION``, is fetched from the hub; the
-    certificate has the commit.
-
-    The folder's tokenizer, if any, is imported too. Weights become float32, exactly so from float16
-    and bfloat16; a model entirely in float64 stays float64. The certificate, also written to
-    ``out``, names the fields of config.json that the class lacks.
+    certificate has the commit, and the fields of config.json that the class lacks. Weights become
+    float32, exactly so from float16 and bfloat16; a model entirely in float64 stays float64.
 
     Raises CheckpointError where the folder is damaged, cannot be represented, or gives other logits
     than transformers' class; DataError where its tokenizer is damaged; ConfigError where ``out``
@@ -179,10 +176,7 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
 
 
 def read_huggingface(folder: Path) -> TextModel:
-    """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if any.
-
-    Without a certificate. Raises as ``import_huggingface`` does on reading.
-    """
+    """Read the model of a folder as ``import_huggingface`` does, without a certificate."""
     return _read(folder)[0]
 
 
@@ -207,10 +201,7 @@ def _family_of(
 
 
 def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig | None, Tensors, Notes]:
-    """Read a model, its family, its config and the folder's tensors that hold weights.
-
-    An export with code of its own has no config of a class: its table and its map are read.
-    """
+    """Read a model, its family, its config (None of code of its own) and the read tensors."""
     content = Content(CONFIG, read_json(folder / CONFIG))
     settings, unwrapped = None, None
     if (code := read_code(folder, content.fields)) is not None:
@@ -304,11 +295,8 @@ def _folder_task(
     """Return the task of a folder's model, if any.
 
     Our exports hold it in a file. In other folders the class gives the kind of task, and the config
-    gives the labels in order and whether the task is a number; text fields are called ``text``, for
-    spans ``context`` and ``question``. A number has no bounds and the head's scale.
-
-    Raises CheckpointError where an export's file is damaged or contradicts the config, and where a
-    config asks for several numbers or a single class.
+    gives the labels in order and whether the task is a number. Raises CheckpointError where they
+    contradict each other.
     """
     by_config = None
     if answers != "tokens":
@@ -355,9 +343,8 @@ def export_huggingface(
 ) -> dict[str, Any]:
     """Write a model as a new folder that transformers loads, and return its certificate.
 
-    It uses the named class, or the first that can represent the model (see ``family_for``). A
-    tokenizer without an equivalent in transformers is omitted; for a translator's, the certificate
-    gives the reason.
+    It uses the class of ``family_for``. A tokenizer without an equivalent in transformers is
+    omitted; for a translator's, the certificate gives the reason.
 
     Raises ConfigError, naming every field that no class can represent, and where ``out``
     exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
@@ -378,15 +365,11 @@ def export_huggingface(
     for copy, source in family.copies(full).items():
         unprefixed[copy] = unprefixed[source].clone()
     # A model without a head is written without the prefix, as transformers does.
-    heads = asked_heads(full)
-    has_head = bool(heads.keys() - {"pooler"})
+    has_head = bool(asked_heads(full).keys() - {"pooler"})
     tensors = {
         (family.prefix if has_head and not name.startswith(family.heads) else "") + name: tensor
         for name, tensor in unprefixed.items()
     }
-    left_out = [row.title for name, row in asked_heads(model.config).items() if name not in heads]
-    if "vocabulary" in heads and model.config.softmax != full.softmax:
-        left_out.append("positions as output classes: probabilities are over tokens alone")
     described = family.write_config(full, tokenizer)
     if spec is not None and spec.pad_id is not None:
         described["pad_token_id"] = spec.pad_id
@@ -400,8 +383,7 @@ def export_huggingface(
         return certify(model, fields, read_tensors(folder), family.oracle(full), task)
 
     files = family.folder_files(text_model, described, full)
-    notes = {"left_out": ", ".join(left_out)}
-    return save_exported(text_model, out, described, tensors, files, notes, certify_folder)
+    return save_exported(text_model, full, out, described, tensors, files, certify_folder)
 
 
 def export_transformers(
@@ -409,8 +391,7 @@ def export_transformers(
 ) -> Exported:
     """Export as ``export_huggingface`` does, and say how transformers loads the folder.
 
-    A model that no class represents gets a modelling file of its own (``export_own_code``), unless
-    a class is named.
+    A model that no class represents gets code of its own, unless a class is named.
     """
     try:
         certificate = export_huggingface(text_model, out, class_name)

@@ -139,10 +139,7 @@ def _read_source(model: Transformer, tokens: Tensor, mask: Tensor) -> Iterable[T
 
 
 def _step(model: Transformer, tokens: Tensor, mask: Tensor, *cached: Tensor) -> Iterable[Tensor]:
-    """Return the answers to tokens behind a cache, of length 0 at first, and the next cache.
-
-    ``mask`` is that of the source, or of the past and the tokens.
-    """
+    """Return the answers to tokens behind a cache, and the next cache; a source has its mask."""
     pairs = zip(cached[::2], cached[1::2], strict=True)
     grown = {place: _Growing(*next(pairs)) for place in _places(model.config, "itself")}
     constant = {place: _Constant(*next(pairs)) for place in _places(model.config, "memory")}
@@ -321,10 +318,7 @@ class OnnxFile:
 
 
 class OnnxReader:
-    """Reads the tokens of a decoder's rows in turn, and keeps its cache.
-
-    ``constant`` are inputs of every call, such as the keys and values of a source.
-    """
+    """Reads the tokens of a decoder's rows in turn; ``constant`` are inputs of every call."""
 
     def __init__(self, file: OnnxFile, n_rows: int, constant: Mapping[str, Tensor]) -> None:
         self._file, self._constant = file, constant

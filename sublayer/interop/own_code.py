@@ -41,7 +41,7 @@ from sublayer.interop.family import (
 )
 from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import ANY, Rule, Table, names, networks, refused_fields
-from sublayer.interop.seq2seq import T5, special_ids
+from sublayer.interop.seq2seq import T5
 from sublayer.interop.weight_map import Pair, expand, shapes_of
 from sublayer.model.model_folder import VERSION, parse_config
 from sublayer.model.transformer import EncoderDecoder, Transformer
@@ -228,11 +228,8 @@ class Code:
         return re.sub(r"\n\n(?=class |def )", "\n\n\n", text)
 
     def pairs(self) -> Iterator[Pair]:
-        """Pair the tensors of the file's modules with the model's; other heads are left out."""
-        left_out = ("sentence_head.", "span_head.", *["head."] * (not self.predicts))
+        """Pair the tensors of the file's modules with the model's."""
         for full_name, shape in shapes_of(self.config).items():
-            if full_name.startswith(left_out):
-                continue
             is_source, name = full_name.startswith("source."), full_name.removeprefix("source.")
             prefix = "" if self.ending == "Model" else "model."
             if self.config.kind == "encoder-decoder":
@@ -299,8 +296,12 @@ def _expanded(text: str) -> str:
 
 
 def required_fields(config: ResolvedModel) -> Fields:
-    """Return the fields, with values, of an equal model whose blocks share all or nothing."""
-    required: Fields = {"segments": "both"} if config.segments == "second" else {}
+    """Return the fields of a model with one head whose blocks share all or nothing."""
+    required: Fields = {"span_head": "none", "sentence_classes": 0}
+    if config.label_outputs or config.head == "none":
+        required |= NO_OTHER_HEAD
+    if config.segments == "second":
+        required["segments"] = "both"
     if not all(shapes.shares(config, entry) for entry in shapes.entries(config)):
         required |= {"share": "none", "share_groups": 1, "share_inner": 1}
     return required
@@ -309,8 +310,8 @@ def required_fields(config: ResolvedModel) -> Fields:
 def read_code(folder: Path, fields: Mapping[str, Any]) -> Code | None:
     """Read the table of a model in the ``config.json`` of an export; None in another folder.
 
-    The model has the heads that were written; the modelling file is neither read nor run. Raises
-    CheckpointError where the table is damaged, or that of a model that code cannot represent.
+    The modelling file is neither read nor run. Raises CheckpointError where the table is damaged,
+    or that of a model that code cannot represent.
     """
     table, path = fields.get(_TYPE), folder / CONFIG
     if fields.get("model_type") != _TYPE or not isinstance(table, dict):
@@ -318,19 +319,15 @@ def read_code(folder: Path, fields: Mapping[str, Any]) -> Code | None:
     config = parse_config(table, path)
     if refused := refused_fields(config, TABLE):
         raise CheckpointError(f"{path}: code cannot represent {', '.join(refused)}")
-    heads: Fields = {"span_head": "none", "sentence_classes": 0}
-    heads |= NO_OTHER_HEAD if config.label_outputs or config.head == "none" else {}
-    return Code(config.model_copy(update={**required_fields(config), **heads}))
+    return Code(config.model_copy(update=required_fields(config)))
 
 
 def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, Any]:
     """Write a model as a new folder with a modelling file of its own; return its certificate.
 
-    ``reason`` says why no class of transformers represents it.
-
-    Raises ConfigError, naming the fields, for a model that cannot be written as code, and where
-    ``out`` exists or cannot be written; CheckpointError where the written model gives other logits
-    or tokens. Nothing is written then.
+    ``reason`` says why no class of transformers represents it. Raises ConfigError, naming the
+    fields, for a model that cannot be written as code, and where ``out`` exists or cannot be
+    written; CheckpointError where the written model gives other logits or tokens.
     """
     check_paths(out, out)
     model, tokenizer, spec = text_model.model, text_model.tokenizer, text_model.task
@@ -339,12 +336,9 @@ def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, 
     expanded = expand(model.state_dict(), model.config, required_fields(model.config))
     full, weights = as_labels(*expanded, task)
     code = Code(full)
-    if full.kind == "encoder-decoder":
-        ids: Fields = special_ids(full, tokenizer, {"eos_token_id": 1, "pad_token_id": 0})
-    else:
-        ids = code.family.written(full, tokenizer)
-        if spec is not None and spec.pad_id is not None:
-            ids["pad_token_id"] = spec.pad_id
+    ids = code.family.written(full, tokenizer)
+    if spec is not None and spec.pad_id is not None:
+        ids["pad_token_id"] = spec.pad_id
     text = code.write(ids)
     fields = _FIELD.findall(text.partition("class SublayerConfig")[2].partition("\n\n\n")[0])
     classes = {_AUTO[each]: f"Sublayer{each}" for each in code.endings}
@@ -358,17 +352,11 @@ def export_own_code(text_model: TextModel, out: Path, reason: str) -> dict[str, 
         **(label_fields(full, task) if code.ending == _LABELS else {}),
         "dtype": str(model.embedding.weight.dtype).removeprefix("torch."),
     }
-    kept = {_LABELS: "label", "Model": ""}.get(code.ending, "vocabulary")
-    heads = shapes.asked_heads(full)
-    left_out = [row.title for head, row in heads.items() if head not in (kept, "pooler")]
-    if full.softmax == "all":
-        left_out.append("positions as output classes: probabilities are over tokens alone")
     files = {FILE: text.encode(), **code.family.folder_files(text_model, described, full)}
-    notes = {"left_out": ", ".join(left_out), "code": reason}
     tensors, compare = dict[str, Tensor](), partial(_certify, model, code, ids, task)
     for pair in code.pairs():
         tensors |= pair.write(weights[pair.ours])
-    return save_exported(text_model, out, described, tensors, files, notes, compare)
+    return save_exported(text_model, full, out, described, tensors, files, compare, code=reason)
 
 
 def _certify(

@@ -11,6 +11,7 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import entries
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.settings import read_settings
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.decoders import GATED_OF
@@ -39,10 +40,10 @@ from sublayer.interop.foreign_config import (
     training_only,
 )
 from sublayer.interop.tokenizers import (
+    SIDES,
     describe_unread,
     ending_files,
     framing_files,
-    has_language_rules,
     read_translators,
     translator_files,
 )
@@ -60,10 +61,7 @@ _CAUSAL = Field(None, _refuse, is_computed=False)
 
 
 def _fields(title: str, own: str, ids: tuple[int, int, int], **more: Field) -> ClassFields:
-    """Build the fields of a class: defaults of its own, for ``linked``, and more.
-
-    ``ids`` are those of the padding, of the end and of a target's start.
-    """
+    """Build the fields of a class; ``ids`` are its padding, its end and a target's start."""
     pad_id, end_id, start_id = ids
     fields = {
         **NEVER,
@@ -135,35 +133,25 @@ class Translator(Family):
         """
     )
     unit, block = UNIT, BLOCK
-    default_ids: Mapping[str, int]
+    default_ids: Mapping[str, int] = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
     """Special ids of a model without a tokenizer; -1 is the vocabulary's last."""
     plain_files: Callable[..., dict[str, bytes]] | None = None
     """Writes a tokenizer of single texts; None where the class has only those of two languages."""
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Drop copies of the embedding matrix, which becomes ``shared.weight``.
-
-        Files keep only one of several tied tensors. The output matrix is a copy where config.json
-        ties it. Raises CheckpointError where a copy differs.
-        """
+        """Drop the stacks' copies of the embedding matrix; raise CheckpointError for another."""
         weights = dict(tensors)
-        tied = (_OUTPUT,) if content.fields["tie_word_embeddings"] else ()
-        present = [name for name in (_TABLE, *_COPIES, *tied) if name in weights]
-        if present:
-            weights[_TABLE] = weights[present[0]]
         for name in _COPIES:
+            # Files keep only one of several tied tensors.
             copy = weights.pop(name, None)
-            if copy is not None and not torch.equal(copy, weights[_TABLE]):
+            if copy is not None and not torch.equal(copy, weights.setdefault(_TABLE, copy)):
                 raise CheckpointError(
                     f"{name} differs from {_TABLE}: the stacks must share one embedding table"
                 )
         return super().prepare(content, weights)
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return a target's first token, ``pad`` or ``end``.
-
-        Raises CheckpointError where it is another, or one that models of the class cannot have.
-        """
+        """Return a target's first token, ``pad`` or ``end``; raise CheckpointError for another."""
         ids, allowed = content.fields, self.table["decoder_start"]
         start_id, pad_id = ids["decoder_start_token_id"], ids["pad_token_id"]
         known = {ids["eos_token_id"]: "end", pad_id: "pad", None: "pad"}
@@ -178,7 +166,18 @@ class Translator(Family):
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids; raise ConfigError where one is beyond the vocabulary."""
-        return special_ids(config, tokenizer, self.default_ids)
+        ids = super().written(config, tokenizer)
+        for name, id_ in ids.items():
+            default = self.default_ids[name]
+            default += config.vocab_size if default < 0 else 0
+            ids[name] = default if id_ is None else id_
+            if ids[name] >= config.vocab_size:
+                raise ConfigError(
+                    f"model.vocab_size = {config.vocab_size} has no room for {name} = {ids[name]}, "
+                    "which an export needs"
+                )
+        start = "pad_token_id" if config.decoder_start == "pad" else "eos_token_id"
+        return {**ids, "decoder_start_token_id": ids[start]}
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the tensors; the bias of the logits is a row."""
@@ -198,7 +197,7 @@ class Translator(Family):
 
     def _is_of_languages(self, folder: Path) -> bool:
         # An export keeps both languages' rules.
-        return self.plain_files is None or has_language_rules(folder)
+        return self.plain_files is None or SIDES in read_settings(folder)
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
         """Read the tokenizer, of two languages or of single texts."""
@@ -208,28 +207,6 @@ class Translator(Family):
     def describe_unread(self, folder: Path) -> str | None:
         """Return why a translator's tokenizer cannot be read; None where it can."""
         return describe_unread(folder) if self._is_of_languages(folder) else None
-
-
-def special_ids(
-    config: ResolvedModel, tokenizer: Tokenizer | None, defaults: Mapping[str, int]
-) -> Fields:
-    """Return the tokenizer's special ids that ``defaults`` name, falling back to the defaults.
-
-    Targets begin with one of them. Raises ConfigError where one is beyond the vocabulary.
-    """
-    ids: Fields = {}
-    roles = {"bos_token_id": "cls_id", "eos_token_id": "sep_id", "pad_token_id": "pad_id"}
-    for name, default in defaults.items():
-        id_ = getattr(tokenizer, roles[name], None)
-        default += config.vocab_size if default < 0 else 0
-        ids[name] = default if id_ is None else id_
-        if ids[name] >= config.vocab_size:
-            raise ConfigError(
-                f"model.vocab_size = {config.vocab_size} has no room for {name} = {ids[name]}, "
-                "which an export needs"
-            )
-    start = "pad_token_id" if config.decoder_start == "pad" else "eos_token_id"
-    return {**ids, "decoder_start_token_id": ids[start]}
 
 
 class M2M100(Translator):
@@ -266,11 +243,7 @@ class M2M100(Translator):
         return {**super().particular(content, weights), "first_position": first}
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids.
-
-        Raises ConfigError where M2M100's positions do not start from the tokenizer's padding id, or
-        a special id is beyond the vocabulary.
-        """
+        """Return the special ids; raise ConfigError also where positions do not follow padding."""
         pad_id = config.first_position - 1
         if tokenizer is not None and tokenizer.pad_id != pad_id:
             raise ConfigError(
@@ -278,8 +251,7 @@ class M2M100(Translator):
                 f"model.first_position = {config.first_position} does not follow the tokenizer's "
                 f"padding id, {tokenizer.pad_id}, so the model cannot be exported"
             )
-        ids = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": pad_id}
-        return special_ids(config, tokenizer, ids)
+        return {**super().written(config, tokenizer), "pad_token_id": pad_id}
 
 
 class Marian(Translator):
@@ -338,7 +310,6 @@ class Bart(Translator):
     constants = M2M100.constants
     always: Fields = {**_ALWAYS, **_POST_NORM, "embedding_norm": "affine", "positions": "learned"}
     exceptions: Table = {**Translator.exceptions, "head_bias": ANY}
-    default_ids = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
     plain_files = staticmethod(_bart_files)
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
@@ -391,7 +362,6 @@ _PROJECTION = "feed_forward_proj"
 
 
 def _derived_fields(network: str) -> Fields:
-    """Return the fields that the class derives from ``feed_forward_proj``."""
     activation = "gelu_new" if network == "gated-gelu" else network.removeprefix("gated-")
     return {"dense_act_fn": activation, "is_gated_act": network.startswith("gated-")}
 
@@ -423,7 +393,7 @@ class T5(Translator):
             ),
             "is_gated_act": Field(None, flag),
             # By default the output is scaled, unless a file has tie_word_embeddings = false.
-            "scale_decoder_outputs": Field(None, flag),
+            "scale_decoder_outputs": Field(None, flag, write=lambda c: c.output_scale == "sqrt"),
             "initializer_factor": training_only(1.0, rule_of("init_std")),
             "pad_token_id": training_only(0, token_id),
             "eos_token_id": training_only(1, token_id),
@@ -451,6 +421,7 @@ class T5(Translator):
         """
     )
     unit = "{stack}.block.{layer}.layer.{index}."
+    roles = {"eos_token_id": "sep_id", "pad_token_id": "pad_id"}
     default_ids = {"eos_token_id": 1, "pad_token_id": 0}
     plain_files = staticmethod(ending_files)
 
@@ -461,18 +432,14 @@ class T5(Translator):
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
         """Drop copies as others do; an output matrix that differs is untied, as in the class."""
         weights = super().prepare(content, tensors)
-        is_tied = content.fields["tie_word_embeddings"]
-        if is_tied and _OUTPUT in weights and torch.equal(weights[_OUTPUT], weights[_TABLE]):
-            del weights[_OUTPUT]
+        if content.fields["tie_word_embeddings"] and _OUTPUT in weights:
+            output = weights.pop(_OUTPUT)
+            if not torch.equal(weights.setdefault(_TABLE, output), output):
+                weights[_OUTPUT] = output
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of ties, output scale and a target's first token.
-
-        ``weights``, not the config, determine whether the output matrix is tied, as in the class.
-        ``scale_decoder_outputs`` determines whether the output is scaled; where it is unset,
-        ``tie_word_embeddings`` does.
-        """
+        """Return the fields of ties, which the weights decide, of scale and of a target's start."""
         fields = content.fields
         for name, value in _derived_fields(fields[_PROJECTION]).items():
             if fields[name] not in (None, value):
@@ -489,13 +456,10 @@ class T5(Translator):
             "dropout_final": fields["dropout_rate"],
         }
 
-    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, and the fields derived from the network."""
-        return {
-            **_derived_fields(self.fields.write(config)[_PROJECTION]),
-            "scale_decoder_outputs": config.output_scale == "sqrt",
-            **super().written(config, tokenizer),
-        }
+    def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
+        """Convert a config, with the fields derived from the network."""
+        described = super().write_config(config, tokenizer)
+        return described | _derived_fields(described[_PROJECTION])
 
     def block_names(self, config: ResolvedModel) -> Mapping[str, BlockNames]:
         """Return the names of a block's parts: a gated network has two input maps."""

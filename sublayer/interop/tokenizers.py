@@ -1,7 +1,11 @@
-"""Tokenizers of HuggingFace folders, also translators': reading, and export with equal ids."""
+"""Tokenizers of HuggingFace folders, also translators': reading, and export with equal ids.
+
+Functions named ``..._files`` return the contents of the files of a transformers AutoTokenizer with
+equal ids, by file name: none where a vocabulary cannot be exported (see ``as_library``).
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +40,6 @@ from sublayer.errors import CheckpointError, DataError
 
 FILE = "tokenizer.json"
 _FILES = (FILE, "spiece.model", "vocab.txt", "vocab.json")
-ANY_CLASS = "PreTrainedTokenizerFast"
 _WITHOUT_START = "GPTNeoXTokenizer"
 """transformers' class that leaves out what its file puts around a text."""
 _WHITESPACE = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
@@ -77,6 +80,20 @@ def library_file(library: Library) -> bytes:
     return str(library.to_str(pretty=True)).encode()
 
 
+def _settings(
+    name_of: Callable[[int], str], ids: Mapping[str, int | None], max_len: int, **settings: Any
+) -> bytes:
+    """Return the settings of a tokenizer: special tokens, by role and id, and others."""
+    content = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_len,
+        "clean_up_tokenization_spaces": False,
+        **{f"{role}_token": name_of(id_) for role, id_ in ids.items() if id_ is not None},
+        **settings,
+    }
+    return settings_file(content)
+
+
 def _files(
     tokenizer: Tokenizer,
     library: Library,
@@ -86,29 +103,16 @@ def _files(
     splits: bool = True,
     **settings: Any,
 ) -> dict[str, bytes]:
-    """Return ``tokenizer.json`` and its settings: special tokens, by role and id, and others.
-
-    Special tokens are read as text where our tokenizer does so and, with ``splits``, where its
-    ``reads_marks`` is unset. ``max_len`` becomes ``model_max_length``.
-    """
+    """Return ``tokenizer.json`` and its settings; unset ``reads_marks`` are as ``splits``."""
     is_text = tokenizer.reads_marks is False or (splits and tokenizer.reads_marks is None)
-    content = {
-        "tokenizer_class": ANY_CLASS,
-        "model_max_length": max_len,
-        "clean_up_tokenization_spaces": False,
-        **{f"{k}_token": library.id_to_token(id_) for k, id_ in ids.items() if id_ is not None},
-        **({"split_special_tokens": True} if is_text and tokenizer.marks else {}),
-        **settings,
-    }
-    return {FILE: library_file(library), CONFIG_NAME: settings_file(content)}
+    if is_text and tokenizer.marks:
+        settings["split_special_tokens"] = True
+    content = _settings(library.id_to_token, ids, max_len, **settings)
+    return {FILE: library_file(library), CONFIG_NAME: content}
 
 
 def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
-
-    Contents are by file name. The tokenizer puts nothing around a text but a start, if it has one.
-    Characters, moses-bpe and SentencePiece's BPE cannot be exported.
-    """
+    """Return the files of a tokenizer that puts nothing around a text but a start, if any."""
     if tokenizer is None:
         return {}
     if converted := as_library(tokenizer):
@@ -136,15 +140,7 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
 def framing_files(
     tokenizer: Tokenizer | None, *, max_len: int, reads_segments: bool
 ) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
-
-    Contents are by file name. The tokenizer puts ``[CLS]`` and ``[SEP]`` around a text, as
-    masked models expect, and returns a pair's segments if the class reads them.
-
-    ``tokenizer.json`` and ``tokenizer_config.json``; for WordPiece also BERT's ``vocab.txt``,
-    for unigram the model itself, ``spiece.model``. Bytes, characters, moses-bpe and
-    SentencePiece's BPE cannot be exported.
-    """
+    """Return the files of a tokenizer that puts ``[CLS]`` and ``[SEP]`` around a text."""
     if tokenizer is None or (converted := as_library(tokenizer)) is None:
         return {}
     library, names, files = converted
@@ -182,14 +178,10 @@ _T5_CLASS, _T5_UNK_ID = "T5Tokenizer", 2
 
 
 def ending_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+    """Return the files of a tokenizer that puts the end after a text; T5's where it has T5's ids.
 
-    Contents are by file name. The tokenizer puts the end after a text, and reads the names of
-    special ids in a text, such as ``<extra_id_0>``, as those ids.
-
-    T5's layout, of any size, becomes a ``T5Tokenizer``, with its ``spiece.model``. Any other
-    SentencePiece unigram or ``tokenizer.json`` with an end and padding becomes a tokenizer of the
-    generic class. A vocabulary with a piece that has a sentinel's name cannot be exported.
+    It reads the names of special ids in a text, such as ``<extra_id_0>``, as those ids; a
+    vocabulary with a piece of such a name cannot be exported.
     """
     if tokenizer is None or (converted := as_library(tokenizer)) is None:
         return {}
@@ -238,10 +230,7 @@ def with_start(tokenizer: Tokenizer | None, folder: Path) -> Tokenizer | None:
 
 
 def as_library(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:
-    """Return the library's equivalent of a vocabulary, its names, and its SentencePiece file.
-
-    None for bytes, characters, moses-bpe and SentencePiece's BPE.
-    """
+    """Return a subword or unigram vocabulary as the library's, its names and its model file."""
     if isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
         return unigram_library(tokenizer), tokenizer.names, {"spiece.model": tokenizer.model}
     if isinstance(tokenizer, SubwordTokenizer):
@@ -296,27 +285,22 @@ def single_spaces() -> normalizers.Normalizer:
 
 
 def lowering() -> list[normalizers.Normalizer]:
-    """Build Python's lowercasing, which, unlike the library's, handles the final sigma.
-
-    Returns rules to apply in order.
-    """
+    """Build the rules of Python's lowercasing, which handles the final sigma."""
     return [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
 
 
-_SIDES = "sublayer_sides"
+SIDES = "sublayer_sides"
 """Our own field of ``tokenizer_config.json`` with the rules of both languages."""
-
 _OTHERS = (SOURCE, TARGET, "sentencepiece.bpe.model", "spiece.model", NAMES)
 _OWN_TARGETS = "target_vocab.json"
 UNKNOWN_LANGUAGE = "und"
 
 
 def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+    """Return the files of a translator's tokenizer; ``describe_text`` gives the reason for none.
 
-    Contents are by file name; ``describe_text`` gives the reason for an empty result. The tokenizer
-    reads and decodes words: the text after Moses' rules, where the languages have any. It reads the
-    names of special ids in a text, such as ``</s>``, as those ids.
+    It reads and decodes words: the text after Moses' rules, where the languages have any. It reads
+    the names of special ids in a text, such as ``</s>``, as those ids.
     """
     if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer):
         return {}
@@ -324,22 +308,19 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
     sides = [tokenizer.source.content(), tokenizer.target.content()]
     ids = {"eos": end_id, "pad": pad_id, "unk": tokenizer.unk_id}
     if isinstance(vocabulary, PairedModels):
-        settings = {
+        settings: dict[str, Any] = {
             "tokenizer_class": "MarianTokenizer",
-            "model_max_length": max_len,
             "source_lang": tokenizer.source.language,
             "target_lang": tokenizer.target.language,
             "separate_vocabs": False,
-            "clean_up_tokenization_spaces": False,
-            **{f"{k}_token": vocabulary.names[id_] for k, id_ in ids.items() if id_ is not None},
-            _SIDES: sides,
+            SIDES: sides,
         }
         numbers = {name: id_ for id_, name in enumerate(vocabulary.names)}
         return {
             SOURCE: vocabulary.source_model,
             TARGET: vocabulary.target_model,
             NAMES: json.dumps(numbers, ensure_ascii=False, indent=1).encode() + b"\n",
-            CONFIG_NAME: settings_file(settings),
+            CONFIG_NAME: _settings(vocabulary.names.__getitem__, ids, max_len, **settings),
         }
     if converted := as_library(vocabulary):
         library, names, _ = converted
@@ -364,19 +345,15 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
     library.post_processor = processors.TemplateProcessing(
         f"$A:0 {end}:0", f"$A:0 $B:0 {end}:0", [(end, end_id)]
     )
-    more: dict[str, Any] = {"model_input_names": _INPUTS, _SIDES: sides}
+    more: dict[str, Any] = {"model_input_names": _INPUTS, SIDES: sides}
     return _files(tokenizer, library, {**ids, "bos": tokenizer.cls_id}, max_len=max_len, **more)
 
 
 def describe_text(tokenizer: Tokenizer | None) -> str | None:
-    """Return the reason why a translator's tokenizer has no files, or the steps that it leaves out.
-
-    None where neither applies.
-    """
+    """Return why a translator's tokenizer has no files, or the steps that it leaves out."""
     if not isinstance(tokenizer, BilingualTokenizer):
         return None
-    obstacle = _obstacle(tokenizer)
-    if obstacle:
+    if obstacle := _obstacle(tokenizer):
         return f"transformers' tokenizers cannot express it: {obstacle}"
     side = tokenizer.source
     if side.moses == "none":
@@ -401,16 +378,13 @@ def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | N
         return None
     vocabulary = check_tokenizer(load_tokenizer(file, special_tokens="file"), folder, vocab_size)
     settings = read_settings(folder)
-    rules = settings.get(_SIDES)
+    rules = settings.get(SIDES)
     if rules is None:
         languages = [settings.get(name) for name in ("source_lang", "target_lang")]
-        source, target = (
-            LanguageRules(name if isinstance(name, str) and name else UNKNOWN_LANGUAGE)
-            for name in languages
-        )
-        return BilingualTokenizer(vocabulary, source, target)
+        named = (name if isinstance(name, str) and name else UNKNOWN_LANGUAGE for name in languages)
+        return BilingualTokenizer(vocabulary, *map(LanguageRules, named))
     if not isinstance(rules, list) or len(rules) != 2:
-        raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} must list the rules of two languages")
+        raise DataError(f"{folder / CONFIG_NAME}: {SIDES} must list the rules of two languages")
     try:
         source, target = map(LanguageRules.from_content, rules)
     except DataError as error:
@@ -418,19 +392,8 @@ def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | N
     return BilingualTokenizer(vocabulary, source, target)
 
 
-def has_language_rules(folder: Path) -> bool:
-    """Check whether a folder's tokenizer was exported as a bilingual one.
-
-    Raises DataError where its settings are damaged.
-    """
-    return _SIDES in read_settings(folder)
-
-
 def describe_unread(folder: Path) -> str | None:
-    """Return why the tokenizer in a folder cannot be read; None where it can, or is missing.
-
-    Raises DataError where its ``tokenizer.json`` is damaged.
-    """
+    """Return why a folder's tokenizer cannot be read, if so; raise DataError for damaged files."""
     if has_paired_models(folder):
         is_apart = read_settings(folder).get("separate_vocabs") is True
         if is_apart or (folder / _OWN_TARGETS).is_file():

@@ -197,10 +197,7 @@ def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transf
 
 
 def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Strip a prefix off the names that have it; an empty prefix changes nothing.
-
-    Raises CheckpointError where two names become equal.
-    """
+    """Strip a prefix off the names that have it; raise CheckpointError where two become equal."""
     if not prefix:
         return dict(tensors)
     short = {name: name.removeprefix(prefix) for name in sorted(tensors)}
