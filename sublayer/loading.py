@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -74,31 +75,24 @@ def load(
             model = load_untokenized(folder, device)
         else:
             folder, config, tensors = _averaged(Path(path), average, str(check_device(device)))
-            model = _with_weights(config, tensors)
+            model = with_weights(config, tensors)
         if dtype is not None:
             model = model.to(dtype)
         tokenizer, task = load_model_tokenizer(folder), load_task(folder)
         loaded = TextModel(model, tokenizer, task, generation=load_generation(folder))
-        check_outputs(model.eval(), str(path))
+        check_outputs(model, str(path))
     return loaded
 
 
 def load_untokenized(folder: Path, device: str | torch.device = "cpu") -> Transformer:
-    """Load the model of a model folder, in evaluation mode, without its tokenizer.
-
-    Raises CheckpointError where it is damaged or of another format, ConfigError for a device that
-    is not there.
-    """
+    """Load the model of a folder as ``load`` does, without its tokenizer."""
     config, tensors = load_weights(folder, device=str(check_device(device)))
-    return _with_weights(config, tensors).eval()
+    return with_weights(config, tensors)
 
 
 @torch.no_grad()
 def check_outputs(model: Transformer, name: str) -> None:
-    """Raise CheckpointError where a model's outputs for a few tokens are not finite.
-
-    So they are where weights are so large that products overflow. ``name`` is the model's.
-    """
+    """Raise CheckpointError where a model's outputs are not finite, as of weights too large."""
     device = model.embedding.weight.device
     n_tokens = min(_TRIED_TOKENS, model.config.max_len or _TRIED_TOKENS)
     tokens = torch.arange(n_tokens, device=device)[None] % model.config.vocab_size
@@ -114,10 +108,7 @@ def check_outputs(model: Transformer, name: str) -> None:
 
 
 def load_model_tokenizer(folder: Path) -> Tokenizer | None:
-    """Load the tokenizer of a model folder, without the weights; None where it has none.
-
-    Raises CheckpointError where it or the header of the weights does not fit the model's config.
-    """
+    """Load a model folder's tokenizer, if any; raise CheckpointError where it does not fit."""
     config = read_config(folder)
     path = folder / TOKENIZER_NAME
     if not path.is_file():
@@ -133,10 +124,7 @@ def load_model_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def load_task(folder: Path) -> TaskSpec | None:
-    """Read the task that a folder's model answers; None where it was not fine-tuned.
-
-    Raises CheckpointError where that is damaged.
-    """
+    """Read the task that a folder's model answers, if any; raise CheckpointError for damage."""
     path = folder / FILE_NAME
     if not path.is_file():
         return None
@@ -144,10 +132,7 @@ def load_task(folder: Path) -> TaskSpec | None:
 
 
 def load_generation(folder: Path) -> Generation:
-    """Read the settings of generation that a folder's import kept; empty without any.
-
-    Raises CheckpointError where they are damaged.
-    """
+    """Read the settings of generation that an import kept; raise CheckpointError for damage."""
     path = folder / GENERATION_NAME
     if not path.is_file():
         return Generation()
@@ -191,18 +176,16 @@ def find_model(path: Path) -> Path:
     return path
 
 
-def _with_weights(config: ResolvedModel, tensors: dict[str, Tensor]) -> Transformer:
+def with_weights(config: ResolvedModel, tensors: Mapping[str, Tensor]) -> Transformer:
+    """Build a model, in evaluation mode, of the tensors, which are not copied."""
     with torch.device("meta"):
         model = compose(config)
     model.load_state_dict(tensors, assign=True)
-    return model
+    return model.eval()
 
 
 def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict[str, Tensor]]:
-    """Average the weights of a run's newest checkpoints in float64.
-
-    Returns the folder of one of them, its config and the mean.
-    """
+    """Average a run's newest checkpoints in float64; return one's folder, its config, the mean."""
     root = run / CHECKPOINTS_NAME
     if not root.is_dir():
         fault = f"{run} has no checkpoints to average" if run.is_dir() else describe_absence(run)

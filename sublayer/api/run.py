@@ -117,13 +117,13 @@ def load(
         from sublayer.interop.huggingface import read_huggingface
         from sublayer.system.machine import check_device
 
-        place, fetched = check_device(device), fetch_model(hub)
-        found = read_huggingface(fetched)
-        model = found.model.to(device=place, dtype=dtype)
-        return Pretrained(model, found.tokenizer, found.task, fetched, generation=found.generation)
-    text_model = load_model(folder, device=device, dtype=dtype, average=average)
-    read = (text_model.model, text_model.tokenizer, text_model.task)
-    return Pretrained(*read, Path(folder), generation=text_model.generation)
+        place, source = check_device(device), fetch_model(hub)
+        found = read_huggingface(source)
+        found.model.to(device=place, dtype=dtype)
+    else:
+        source = Path(folder)
+        found = load_model(folder, device=device, dtype=dtype, average=average)
+    return Pretrained(found.model, found.tokenizer, found.task, source, generation=found.generation)
 
 
 def from_recipe(

@@ -94,9 +94,8 @@ class CertificateBatch:
     ) -> "CertificateBatch":
         """Draw a model's batch, a function of its sizes.
 
-        ``pad_id`` is the class's padding id. With ``skips_padding``, and for a decoder with a label
-        head, no token of the batch has this id; if such a decoder has none, the batch has one row,
-        as the class requires.
+        With ``skips_padding``, and for a decoder with a label head, no token has the class's
+        ``pad_id``; if such a decoder has none, the batch has one row, as the class requires.
         """
         kind = "decoder" if config.kind == "lstm" else config.kind
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
@@ -361,11 +360,10 @@ def save_exported(
     certify_folder: Callable[[Path], dict[str, Any]],
     **notes: str,
 ) -> dict[str, Any]:
-    """Write a folder that transformers loads, and return its certificate.
+    """Write a folder that transformers loads, and return its certificate with the ``notes``.
 
-    ``full`` is the expanded config, ``described`` the ``config.json``, ``notes`` more of the
-    certificate. ``tensors`` are dropped before the comparison reads their file. Raises ConfigError
-    where ``out`` exists or cannot be written, and as the comparison of the written folder does.
+    ``full`` is the expanded config, ``described`` the ``config.json``. ``tensors`` are dropped
+    before the comparison reads their file. Raises ConfigError where ``out`` exists.
     """
     config, heads = text_model.model.config, asked_heads(full)
     left_out = [row.title for name, row in asked_heads(config).items() if name not in heads]

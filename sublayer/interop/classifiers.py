@@ -26,8 +26,8 @@ def fold_bias(weights: Mapping[str, Tensor], norm: str) -> dict[str, Tensor]:
 
     A layer norm's features, before gains and offsets, sum to zero. So its outputs, each divided by
     its gain, sum to a constant for every text: the sum of the offsets, each divided by its gain. A
-    multiple of that constant acts as a bias. No other head reads this norm. Only where the constant
-    is too small do the offsets change: each grows by its gain, and the head's weights compensate.
+    multiple of that constant acts as a bias. Only where it is too small do the offsets change: each
+    grows by its gain, and the head's weights compensate; no other head reads this norm.
 
     Raises ConfigError for a bias where the norm has no offsets, or a gain of zero.
     """

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.config.model import FFNS, POSITIONS
+from sublayer.config.model import POSITIONS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import attention_forms, is_factorised, n_rotated, stacks
 from sublayer.data.tasks.figure import show_tokens, special_names
@@ -32,7 +32,7 @@ from sublayer.errors import ConfigError, extra_module
 from sublayer.files.storage import as_typed
 from sublayer.interop.certificate import HIDDEN_STATES, LOGITS, CertificateBatch
 from sublayer.interop.engines import Compared, Ends, Rows, export_engine, special_ids, token_logits
-from sublayer.interop.foreign_config import ANY, COMMON, Rule, Table, networks
+from sublayer.interop.foreign_config import ANY, COMMON, Rule, Table, activated_by
 from sublayer.model.blocks import Attention, CrossAttention, FeedForward, Sublayer
 from sublayer.model.context import Layout
 from sublayer.model.layers import RMSNorm, StackedLinear
@@ -61,7 +61,6 @@ _ANY = """
     logit_cap attention_scale qk_norm_gain head_bias head_activation decoder_start pooler
     sentence_classes
 """
-"""Fields of any value."""
 
 
 def _names(config: ResolvedModel, index: int = 0) -> tuple[str, ...]:
@@ -79,11 +78,6 @@ def _has_order(config: ResolvedModel) -> bool:
     return config.norm_order in (orders if _names(config) == _IN_TURN else ("pre",))
 
 
-def _unknown_networks(config: ResolvedModel) -> str:
-    unknown = [name for name in networks(config) if FFNS[name].activation not in _ACTIVATIONS]
-    return ", ".join(unknown)
-
-
 TABLE: Table = {
     **COMMON,
     **dict.fromkeys(_ANY.split(), ANY),
@@ -96,7 +90,7 @@ TABLE: Table = {
     "embedding_projection": Rule(
         lambda c: c.embedding_projection == "tokens" or not is_factorised(c)
     ),
-    "ffn": Rule(lambda c: not _unknown_networks(c), _unknown_networks),
+    "ffn": activated_by(_ACTIVATIONS),
     "norm": ("layer", "rms"),
     "norm_order": Rule(_has_order),
     "positions": Rule(
@@ -117,7 +111,6 @@ TABLE: Table = {
     "label_outputs": Rule(lambda c: c.kind == "encoder" or not c.label_outputs),
     "span_head": Rule(lambda c: c.kind == "encoder" or c.span_head == "none"),
 }
-"""Models that its specs can represent."""
 
 
 def token_names(tokenizer: Tokenizer | None, n_ids: int) -> list[str]:

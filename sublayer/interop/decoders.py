@@ -31,7 +31,6 @@ from sublayer.interop.foreign_config import (
     harmless,
     linked,
     listed,
-    names,
     network,
     optional,
     pairs_of,
@@ -106,11 +105,7 @@ def _rope_table(base: float, **more: float) -> Fields:
     return {"rope_type": "default", "rope_theta": base, **more}
 
 
-_TYPES = Field(
-    None,
-    optional(listed(harmless(LOCAL, GLOBAL).rule)),
-    write=layer_types,
-)
+_TYPES = Field(None, optional(listed(harmless(LOCAL, GLOBAL).rule)), write=layer_types)
 
 
 def _rope(share: ValueRule) -> ValueRule:
@@ -128,7 +123,6 @@ LAYERED = {
         write=lambda c: {GLOBAL: _rope_table(c.rotary_base), LOCAL: _rope_table(local_base(c))},
     ),
 }
-"""Types of layers, and a table of rotary positions for each type."""
 
 
 def _base(table: Fields | None, default: float) -> float:
@@ -219,7 +213,7 @@ _NAMES = """
     mlp_bias n_routed_experts no_rope_layers num_experts num_local_experts qk_layernorm
     sliding_window use_qk_norm use_sliding_window
 """
-_OTHERS = switched_off(names(_NAMES))
+_OTHERS = switched_off(_NAMES.split())
 """Fields that change models, of those classes that have them."""
 _OURS = "vocab_size d_model d_ff n_layers n_heads max_len n_kv_heads"
 _SIZES = (
@@ -362,7 +356,6 @@ class Decoder(Family):
     is_transposed = False
     """True where the maps of blocks are ``[d_in, d_out]``."""
     always_biased: Maps = frozenset()
-    """Maps that always have a bias."""
     is_local: Callable[[int, Fields], bool] = staticmethod(lambda n, fields: _has_window(fields))
     """Check for the window of a layer, in a file without ``layer_types``."""
     bases: Sequence[str] = ()

@@ -77,7 +77,6 @@ _BY_BERT: dict[str, Field] = {
     "hidden_act": network("gelu", ACTIVATIONS),
     "type_vocab_size": harmless(2),
 }
-"""Fields by BERT's names."""
 
 
 def _fields(
@@ -130,10 +129,10 @@ def _answering(
     fields: Mapping[str, Field] = {},
     of_choices: Mapping[str, Field] = {},
 ) -> dict[Answers, Answering]:
-    """Return the classes that answer tasks, with their pooler and the names of their heads' parts.
+    """Return the classes that answer tasks; ``fields`` are of those for labels and choices.
 
     ``labels`` and ``choices``, by default the same, name the label head, then the pooler's map and
-    norm where the model without this head has none. ``fields`` are of both.
+    norm where the model without this head has none.
     """
     ours = ("label_head", "pooler.linear", "pooler.norm")
     of_labels, of_choice = (
@@ -143,9 +142,7 @@ def _answering(
         "labels": Answering({"pooler": pooler}, fields={**TYPED_LABELS, **fields}, parts=of_labels),
         # The class has one output, whatever its labels.
         "choices": Answering(
-            {"pooler": pooler, "label_outputs": 1},
-            fields={**fields, **of_choices},
-            parts=of_choice,
+            {"pooler": pooler, "label_outputs": 1}, fields={**fields, **of_choices}, parts=of_choice
         ),
         "spans": Answering(
             {"span_head": "independent"},

@@ -86,11 +86,10 @@ class EngineEncoder(Encoder):
 
 
 def write_folder(text_model: TextModel, folder: Path, name: str, dtype: str = "float32") -> None:
-    """Write a folder of the engine ``name``, without a certificate.
+    """Write a folder of the engine ``name``, without a certificate, and an encoder's heads.
 
-    Beside the engine's files it has our config, tokenizer, task and settings of generation, and an
-    encoder's heads. Raises ConfigError, naming every field that the engine cannot represent, and
-    for a dtype that the machine cannot compute; DataError without the engine's library.
+    Raises ConfigError, naming every field that the engine cannot represent, and for a dtype that
+    the machine cannot compute; DataError without the engine's library.
     """
     model, engine = text_model.model, load_class(EXITS[name].engine)
     plugins = [f"the plugin {plugin.name}" for plugin in used_plugins(model.config)]

@@ -108,6 +108,4 @@ EXITS: dict[str, Exit] = {
         engine="sublayer.interop.ctranslate2:CTranslate2",
     ),
 }
-"""Formats by name."""
 ALIASES = {"huggingface": "transformers"}
-"""Other names of formats."""

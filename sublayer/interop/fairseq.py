@@ -470,14 +470,11 @@ def _translator_fields(settings: ClassConfig) -> dict[str, Any]:
 
 
 def _bert_fields(settings: ClassConfig, weights: dict[str, Tensor]) -> dict[str, Any]:
-    """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
+    """Convert the settings of the fork's BERT, or of its classifier, and in place its weights.
 
-    Upgraded weights are converted to our conventions in place. The first segment's vector, the
-    code's padding row, is omitted where it is zero. The output for pairs is negated: their logit is
-    that the text follows, ours that it does not.
-
-    The code applies the configured activation only to the second network of a Macaron block: the
-    first has ReLU. Norms may lack parameters, except the masked-token head's.
+    The first segment's vector, the code's padding row, is omitted where it is zero. The output for
+    pairs is negated: their logit is that the text follows, ours that it does not. The code applies
+    the configured activation only to the second network of a Macaron block: the first has ReLU.
     """
     table = weights.get(_SEGMENTS)
     if table is None or table.dim() != 2 or len(table) != 2:

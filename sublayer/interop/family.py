@@ -194,7 +194,6 @@ class Family:
     predicts = "ForConditionalGeneration"
     """Ending of the name of the class that predicts tokens."""
     fields: ClassFields
-    """Fields of config.json."""
     constants: Fields = {}
     """Fields of config.json that are always written with the same value."""
     always: Fields

@@ -126,9 +126,8 @@ def _check_fetched(path: Path) -> None:
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
 
-    Dtypes are kept. Raises CheckpointError where a file is missing or damaged, or, with the remedy,
-    where all weights are in another format or have an adapter beside them; ConfigError where they
-    exceed the memory.
+    Dtypes are kept. Raises CheckpointError, with the remedy, where a file is missing, damaged or in
+    another format, or an adapter is beside it; ConfigError where the files exceed the memory.
     """
     adapter = folder / ADAPTER
     if adapter.is_file() and any(folder.glob("adapter_model.*")):
@@ -197,33 +196,28 @@ def fetch_model(model: HubModel) -> Path:
     """Fetch a model's files into the hub's cache, once; return their folder, named by its commit.
 
     No code is fetched. Without a network, or with HF_HUB_OFFLINE=1, the cache alone is read.
-    Progress goes to standard error. Raises CheckpointError where the hub has no such model or
-    revision, does not give it, or cannot be reached.
+    Raises CheckpointError where the hub does not give it, or cannot be reached.
     """
     from huggingface_hub import errors, snapshot_download
 
     name, revision = model.name, model.revision
+    refusals = {
+        errors.GatedRepoError: f"the Hugging Face hub gives {name} only to those who accept its "
+        f"terms: do so on huggingface.co/{name}, then log in by `hf auth login`",
+        errors.RepositoryNotFoundError: f"the Hugging Face hub has no public model {name}: look "
+        "for its name on huggingface.co/models; of a private one, log in by `hf auth login`",
+        errors.RevisionNotFoundError: f"{name} has no revision {revision or 'main'} on the Hugging "
+        "Face hub: give a branch, a tag or the whole id of a commit",
+    }
     try:
         folder = snapshot_download(
             name, revision=revision, allow_patterns=_HUB_FILES, ignore_patterns=_OTHER_WEIGHTS
         )
         return Path(folder)
-    except errors.GatedRepoError:
-        raise CheckpointError(
-            f"the Hugging Face hub gives {name} only to those who accept its terms: do so on "
-            f"huggingface.co/{name}, then log in by `hf auth login`"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise CheckpointError(
-            f"the Hugging Face hub has no public model {name}: look for its name on "
-            "huggingface.co/models; of a private one, log in by `hf auth login`"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise CheckpointError(
-            f"{name} has no revision {revision or 'main'} on the Hugging Face hub: give a branch, "
-            "a tag or the whole id of a commit"
-        ) from None
     except Exception as error:  # of several libraries: HTTP, TLS, the hub's
+        for kind, refusal in refusals.items():
+            if isinstance(error, kind):
+                raise CheckpointError(refusal) from None
         chosen = f" --revision {revision}" if revision else ""
         raise CheckpointError(
             f"{model} cannot be fetched from the Hugging Face hub ({_reason(error)}): where there "
@@ -235,10 +229,9 @@ def fetch_model(model: HubModel) -> Path:
 def upload_model(folder: Path, model: HubModel) -> tuple[HubModel, list[str]]:
     """Upload a folder to the hub as one commit; return the model of it, and the deleted files.
 
-    A model that the hub lacks is created, as visible as its owner's models are by default, and so
-    is a branch. Deleted are files that the folder lacks and that an earlier upload was the last to
-    write, by the commit's message; other files stay. Raises ConfigError where the hub refuses it or
-    cannot be reached.
+    A model or a branch that the hub lacks is created. Deleted are files that the folder lacks and
+    that an earlier upload was the last to write, by the commit's message. Raises ConfigError where
+    the hub refuses it or cannot be reached.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
 

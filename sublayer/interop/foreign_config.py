@@ -33,11 +33,10 @@ Table = Mapping[str, tuple[Any, ...] | Rule]
 
 
 def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
-    """List the fields of a resolved config, with values, that a class cannot represent.
+    """List the fields of a config that a class cannot represent, as ``model.norm = rms``.
 
     A field without a row is refused unless it has its default or no effect. A field that has an
-    effect only under certain values of another is omitted where that other is refused. Each entry
-    reads like ``model.norm = rms``; an empty list means that the class can represent the model.
+    effect only under certain values of another is omitted where that other is refused.
     """
     refused: dict[str, Any] = {}
     for name in type(config).model_fields:
@@ -58,6 +57,14 @@ def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
         for name, value in refused.items()
         if refused.keys().isdisjoint(_deciders(config, name))
     ]
+
+
+def check_fields(config: ResolvedModel, table: Table, system: str, hint: str = "") -> None:
+    """Raise ConfigError, naming every field, for a model that a system cannot represent."""
+    if refused := refused_fields(config, table):
+        raise ConfigError(
+            f"{system} cannot represent {', '.join(refused)}: the model cannot be exported{hint}"
+        )
 
 
 def _deciders(config: ResolvedModel, name: str) -> Mapping[str, tuple[Any, ...]]:
@@ -105,8 +112,17 @@ def is_gelu(network: str) -> bool:
     return FFNS[network].activation == "gelu"
 
 
+def activated_by(activations: Collection[str]) -> Rule:
+    """Build the rule of networks with one of the activations."""
+
+    def others(config: ResolvedModel) -> str:
+        every = networks(config)
+        return ", ".join(name for name in every if FFNS[name].activation not in activations)
+
+    return Rule(lambda config: not others(config), others)
+
+
 ANY = Rule(lambda config: True)
-"""All values of a field."""
 TRAINING_ONLY = (
     *("dropout", "dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_embedding_of"),
     *("dropout_final", "init", "init_std", "vocab_multiple", "zero_padding"),
@@ -407,11 +423,6 @@ def switched_off(names: Collection[str], reason: str = "") -> dict[str, Field]:
     return dict.fromkeys(names, Field(None, rule, is_computed=False))
 
 
-def names(text: str) -> frozenset[str]:
-    """Split whitespace-separated names."""
-    return frozenset(text.split())
-
-
 def pairs_of(text: str) -> tuple[tuple[str, str], ...]:
     """Split whitespace-separated pairs of names, as in ``ours:theirs``."""
     return tuple((one, other) for one, _, other in (pair.partition(":") for pair in text.split()))
@@ -440,8 +451,8 @@ class ClassFields:
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
 
-        Raises CheckpointError, naming the field, for values that are invalid or that a recipe
-        cannot express, for synonyms with different values, and for ids beyond the vocabulary.
+        Raises CheckpointError, naming the field, for invalid or inexpressible values, synonyms that
+        differ, and ids beyond the vocabulary.
         """
         read: dict[str, Any] = {}
         stated: dict[str, str] = {}

@@ -29,8 +29,7 @@ def read_generation(
 ) -> Generation:
     """Read a folder's settings of generation; ``fields`` are those of its ``config.json``.
 
-    Ends of a text are those of ``generation_config.json``, or else of ``fields``. Raises
-    CheckpointError for another end than ids, DataError for damaged chat templates.
+    Raises CheckpointError for another end than ids, DataError for damaged chat templates.
     """
     path = folder / FILE
     settings = {_FIRST: fields[_FIRST]} if fields.get(_FIRST) is not None else {}

@@ -30,7 +30,7 @@ from sublayer.interop.certificate import CERTIFICATE, TEXTS, CertificateBatch
 from sublayer.interop.engines import continue_greedily
 from sublayer.interop.exits import Exported, new_export
 from sublayer.interop.folder import CONFIG, read_json, read_tensors, write_json
-from sublayer.interop.foreign_config import Rule, Table, networks, refused_fields
+from sublayer.interop.foreign_config import Rule, Table, check_fields, networks
 from sublayer.interop.huggingface import export_huggingface, family_for
 from sublayer.numbers import count, enumerate_names
 from sublayer.tasks.task import Task
@@ -159,11 +159,8 @@ def architecture_for(config: ResolvedModel, task: Task | None = None) -> Archite
         raise ConfigError(
             f"--to gguf has no architecture for {family.title}'s class: it takes those of {known}"
         )
-    if refused := refused_fields(config, {**family.table, **architecture.table}):
-        raise ConfigError(
-            f"llama.cpp's {architecture.name} cannot represent {', '.join(refused)}: the model "
-            "cannot be exported"
-        )
+    table = {**family.table, **architecture.table}
+    check_fields(config, table, f"llama.cpp's {architecture.name}")
     return architecture
 
 
@@ -290,8 +287,7 @@ def _pieces(tokenizer: UnigramTokenizer) -> tuple[dict[str, Any], Mapping[str, b
 def describe_vocabulary(tokenizer: Tokenizer | None, n_rows: int) -> dict[str, Any]:
     """Return a tokenizer's fields by their names in the file, with ``n_rows`` tokens.
 
-    Types of tokens are names. Raises ConfigError, with the reason, for a tokenizer that llama.cpp
-    has not.
+    Raises ConfigError, with the reason, for a tokenizer that llama.cpp has not.
     """
     fields: dict[str, Any] = {}
     reasons: Mapping[str, bool] = {"ids of its own": True}
@@ -364,8 +360,8 @@ def export_gguf(text_model: TextModel, out: Path, dtype: str = "float32") -> Exp
     the class, and, where llama-cpp-python is installed, greedy tokens and ids of lines.
     Norms and biases stay in float32; in q8_0, rows of no multiple of 32 are in float16.
 
-    Raises ConfigError, naming the field, for a model or a tokenizer that llama.cpp has not;
-    CheckpointError for weights that the ``dtype`` cannot hold; DataError without the gguf package.
+    Raises ConfigError, naming the field, for a model or a tokenizer that llama.cpp has not, and
+    CheckpointError for weights that the ``dtype`` cannot hold.
     """
     gguf = extra_module("gguf", "GGUF files", "gguf")
     if dtype not in _DTYPES:

@@ -40,9 +40,7 @@ _NO_ARRAY = (
     *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
     *(tokenize.TokenError, RecursionError, MemoryError),
 )
-"""Errors that numpy raises for a file that is not an array."""
-_PER_BLOCK = 12
-"""Arrays of a block."""
+_PER_BLOCK = 12  # arrays
 
 
 def _shapes(n_positions: int, vocab_size: int, n: int, n_blocks: int) -> dict[str, list[int]]:
@@ -63,9 +61,8 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     The softmax includes positions, and dropout is applied to the embedding matrix. The logits of
     tokens are compared with those of transformers' class for the same tensors.
 
-    Raises CheckpointError where the arrays are damaged or not GPT-1's, give other logits in
-    transformers, or have fewer tokens than the tokenizer; DataError where the tokenizer is damaged;
-    ConfigError where ``out`` exists, or memory is too small.
+    Raises CheckpointError where the arrays are damaged or not GPT-1's, or give other logits in
+    transformers; DataError where the tokenizer is damaged; ConfigError where ``out`` exists.
     """
     check_paths(path, out)
     if not path.is_dir():

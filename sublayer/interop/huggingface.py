@@ -40,11 +40,17 @@ from sublayer.interop.family import (
     task_of,
 )
 from sublayer.interop.folder import BUNDLE, CONFIG, fetch_model, read_json, read_tensors
-from sublayer.interop.foreign_config import CLASSES, ClassConfig, Content, refused_fields
+from sublayer.interop.foreign_config import (
+    CLASSES,
+    ClassConfig,
+    Content,
+    check_fields,
+    refused_fields,
+)
 from sublayer.interop.generation import describe_kept, read_generation
 from sublayer.interop.own_code import export_own_code, read_code
-from sublayer.interop.weight_map import expand, read_pairs, strip_prefix, unwrap, with_weights
-from sublayer.loading import load_task
+from sublayer.interop.weight_map import expand, read_pairs, strip_prefix, unwrap
+from sublayer.loading import load_task, with_weights
 from sublayer.model.layers import load_class
 from sublayer.model.model_folder import describe_conversion
 from sublayer.numbers import count, enumerate_names
@@ -76,11 +82,8 @@ def family_for(
     """Choose the export family of a resolved config's model; ``task`` is the model's.
 
     It is that of ``class_name``, or else the first that can represent the model with the fewest
-    biases: those that a model lacks are zeros.
-
-    Raises ConfigError for a task with inputs that the class cannot read, for a class of another
-    name, and for a model that no class can represent, naming every unsupported field of the nearest
-    class.
+    biases. Raises ConfigError for a task with inputs that the class cannot read, and for a model
+    that no class can represent, naming every unsupported field of the nearest class.
     """
     classes = [
         class_
@@ -106,22 +109,17 @@ def family_for(
 
     families = (FAMILIES.get(f"{each} for {answers}", FAMILIES[each]) for each in types)
     family = min(families, key=distance)
-    refused = refused_fields(config, family.table)
     if task is not None and (rows := family.describe_unanswered(task)):
         raise ConfigError(
             f"{task.title} is answered from {rows}, and {family.name}ForSequenceClassification "
             "reads one row: the model cannot be exported"
         )
-    if refused:
-        hint = ""
-        if config.label_outputs and refused == ["model.pooler = none"]:
-            hint = "; a model fine-tuned with model.pooler=tanh can be"
-        elif family.answers == "choices" and refused == ["model.head = none"]:
-            hint = "; a model fine-tuned with objective.language_weight=0.5 can be"
-        raise ConfigError(
-            f"{family.known_as}'s class cannot represent {', '.join(refused)}: the model cannot be "
-            f"exported{hint}"
-        )
+    hint, refused = "", refused_fields(config, family.table)
+    if config.label_outputs and refused == ["model.pooler = none"]:
+        hint = "; a model fine-tuned with model.pooler=tanh can be"
+    elif family.answers == "choices" and refused == ["model.head = none"]:
+        hint = "; a model fine-tuned with objective.language_weight=0.5 can be"
+    check_fields(config, family.table, f"{family.known_as}'s class", hint)
     return family
 
 
@@ -133,9 +131,8 @@ Notes = dict[str, list[str | None]]
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     """Convert a HuggingFace folder to a new model folder and return its certificate.
 
-    A name that is not a folder, or ``hub:OWNER/NAME@REVISION``, is fetched from the hub; the
-    certificate has the commit, and the fields of config.json that the class lacks. Weights become
-    float32, exactly so from float16 and bfloat16; a model entirely in float64 stays float64.
+    A name that is not a folder, or ``hub:OWNER/NAME@REVISION``, is fetched from the hub. Weights
+    become float32, exactly so from float16 and bfloat16; a model entirely in float64 stays float64.
 
     Raises CheckpointError where the folder is damaged, cannot be represented, or gives other logits
     than transformers' class; DataError where its tokenizer is damaged; ConfigError where ``out``
@@ -344,11 +341,8 @@ def export_huggingface(
     """Write a model as a new folder that transformers loads, and return its certificate.
 
     It uses the class of ``family_for``. A tokenizer without an equivalent in transformers is
-    omitted; for a translator's, the certificate gives the reason.
-
-    Raises ConfigError, naming every field that no class can represent, and where ``out``
-    exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
-    is written then.
+    omitted. Raises ConfigError, naming every field that no class can represent, and where ``out``
+    exists; CheckpointError where the written model gives other logits. Nothing is written then.
     """
     check_paths(out, out)
     model, tokenizer, spec = text_model.model, text_model.tokenizer, text_model.task

@@ -55,7 +55,6 @@ TABLE: Table = {
         lambda config: "joint (fine-tune with model.span_head=independent)",
     ),
 }
-"""Models that can be traced."""
 
 
 class _Growing(KeyValues):

@@ -18,7 +18,7 @@ from torch import Tensor
 from sublayer.config import model as rows
 from sublayer.config import stacks as shapes
 from sublayer.config.load import MODEL_FORMAT
-from sublayer.config.model import FFNS, BiasedMap, parallel_entries, write_block
+from sublayer.config.model import BiasedMap, parallel_entries, write_block
 from sublayer.config.recipe import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import check_paths
@@ -31,20 +31,21 @@ from sublayer.interop.certificate import (
 )
 from sublayer.interop.decoders import Gpt2
 from sublayer.interop.encoders import Bert
-from sublayer.interop.family import (
-    NO_OTHER_HEAD,
-    Family,
-    Fields,
-    Oracle,
-    as_labels,
-    label_fields,
-)
+from sublayer.interop.family import NO_OTHER_HEAD, Family, Fields, Oracle, as_labels, label_fields
 from sublayer.interop.folder import CONFIG
-from sublayer.interop.foreign_config import ANY, Rule, Table, names, networks, refused_fields
+from sublayer.interop.foreign_config import (
+    ANY,
+    Rule,
+    Table,
+    activated_by,
+    check_fields,
+    networks,
+    refused_fields,
+)
 from sublayer.interop.seq2seq import T5
-from sublayer.interop.weight_map import Pair, expand, shapes_of
+from sublayer.interop.weight_map import Pair, expand
 from sublayer.model.model_folder import VERSION, parse_config
-from sublayer.model.transformer import EncoderDecoder, Transformer
+from sublayer.model.transformer import EncoderDecoder, Transformer, shapes_of
 from sublayer.tasks.task import Task
 from sublayer.text_model import TextModel
 
@@ -99,10 +100,6 @@ def _window(config: ResolvedModel) -> int:
     return 0 if isinstance(config.attention_window, str) else config.attention_window
 
 
-def _unknown_networks(config: ResolvedModel) -> list[str]:
-    return [name for name in networks(config) if FFNS[name].activation not in _ACTIVATIONS]
-
-
 def _has_known_block(config: ResolvedModel) -> bool:
     """Return whether a file can have the sub-layers, and a cache as long as the tokens."""
     last = shapes.stacks(config)[-1]
@@ -119,8 +116,7 @@ def _is_uniform(config: ResolvedModel) -> bool:
     return all(len({*filter(None, block)}) <= 1 for block in _forms(config))
 
 
-_FREE = names(
-    """
+_FREE = """
     kind n_layers n_decoder_layers d_model n_heads d_head n_kv_heads d_ff d_embed project_embeddings
     embedding_norm segments decoder_block decoder_start ffn gelu swish_beta norm_order parallel_norm
     norm_affine norm_bias norm_eps final_norm sinusoids first_position rotary_base rotary_local_base
@@ -129,14 +125,15 @@ _FREE = names(
     output_scale logit_cap attention_scale score_cap sinks qk_norm qk_norm_over qk_norm_gain bias
     dropout dropout_attention dropout_ffn dropout_embedding dropout_embedding_of dropout_final init
     init_std zero_padding vocab_size vocab_multiple max_len
-    """
-)
+"""
 TABLE: Table = {
-    **dict.fromkeys(_FREE, ANY),
+    **dict.fromkeys(_FREE.split(), ANY),
     "norm": ("layer", "rms", "dyt", "none"),
-    "positions": (*names("sinusoidal learned learned-per-layer rotary alibi relative none"),),
+    "positions": (
+        *("sinusoidal", "learned", "learned-per-layer", "rotary", "alibi", "relative", "none"),
+    ),
     "block": Rule(_has_known_block),
-    "ffn": Rule(lambda c: not _unknown_networks(c), lambda c: ", ".join(_unknown_networks(c))),
+    "ffn": activated_by(_ACTIVATIONS),
     # The stacks of an encoder-decoder add their positions to one projected table.
     "embedding_projection": Rule(
         lambda c: (
@@ -155,16 +152,11 @@ TABLE: Table = {
     "pooler": ("none", "tanh"),
     "label_outputs": Rule(lambda c: not c.label_outputs or c.kind in ("decoder", "encoder")),
 }
-"""Models that can be written as code."""
 
 
 def check_code(config: ResolvedModel, task: Task | None = None) -> None:
     """Raise ConfigError, naming the fields, for a model that cannot be written as code."""
-    if refused := refused_fields(config, TABLE):
-        raise ConfigError(
-            "no class of transformers represents the model, and code cannot represent "
-            f"{', '.join(refused)}: it cannot be exported"
-        )
+    check_fields(config, TABLE, "no class of transformers represents the model, and code")
     is_both = task is not None and task.is_symmetric and config.kind == "decoder"
     if task is not None and config.label_outputs and (is_both or task.kind == "choice"):
         raise ConfigError(
@@ -308,10 +300,9 @@ def required_fields(config: ResolvedModel) -> Fields:
 
 
 def read_code(folder: Path, fields: Mapping[str, Any]) -> Code | None:
-    """Read the table of a model in the ``config.json`` of an export; None in another folder.
+    """Read the table of a model in an export's ``config.json``; None in another folder.
 
-    The modelling file is neither read nor run. Raises CheckpointError where the table is damaged,
-    or that of a model that code cannot represent.
+    The modelling file is neither read nor run. Raises CheckpointError for a damaged table.
     """
     table, path = fields.get(_TYPE), folder / CONFIG
     if fields.get("model_type") != _TYPE or not isinstance(table, dict):

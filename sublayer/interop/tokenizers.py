@@ -29,6 +29,7 @@ from sublayer.data.tokenizers.settings import (
     AS_MODEL,
     AS_WRITTEN,
     CONFIG_NAME,
+    T5S,
     combining_characters,
     read_settings,
     read_token_files,
@@ -40,8 +41,6 @@ from sublayer.errors import CheckpointError, DataError
 
 FILE = "tokenizer.json"
 _FILES = (FILE, "spiece.model", "vocab.txt", "vocab.json")
-_WITHOUT_START = "GPTNeoXTokenizer"
-"""transformers' class that leaves out what its file puts around a text."""
 _WHITESPACE = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 # Python's whitespace, which includes more characters than the library's.
 _RARE = 100.0
@@ -50,10 +49,9 @@ _RARE = 100.0
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
-    """Read a HuggingFace folder's tokenizer: the library's, or GPT-2's, BERT's or ALBERT's own.
+    """Read a folder's tokenizer, if any: the library's, or GPT-2's, BERT's or ALBERT's own.
 
-    None for a folder without any of their files. Raises DataError where they are damaged,
-    CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
+    Raises DataError where it is damaged, CheckpointError for ids beyond the ``vocab_size``.
     """
     if not any((folder / name).is_file() for name in _FILES) and not any(folder.glob("*.model")):
         return None
@@ -173,8 +171,7 @@ def framing_files(
 
 
 _INPUTS = ["input_ids", "attention_mask"]
-_T5_CLASS, _T5_UNK_ID = "T5Tokenizer", 2
-"""The class of T5's tokenizer, and its unknown token, fixed in the class."""
+_T5_UNK_ID = 2  # fixed in the class
 
 
 def ending_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
@@ -197,7 +194,7 @@ def ending_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byte
         is_plain = tokenizer.normalization in (AS_WRITTEN, AS_MODEL)
         if is_plain and layout == ["<pad>", "</s>", "<unk>", _T5_UNK_ID]:
             n_sentinels = len(tokenizer.sentinel_ids)
-            settings = {"tokenizer_class": _T5_CLASS, "extra_ids": n_sentinels}
+            settings = {"tokenizer_class": T5S, "extra_ids": n_sentinels}
     if library.post_processor is None:
         library.post_processor = processors.TemplateProcessing(
             ["$A", end], ["$A", end, "$B", end], [(end, end_id)]
@@ -216,7 +213,7 @@ def with_start(tokenizer: Tokenizer | None, folder: Path) -> Tokenizer | None:
     if isinstance(tokenizer, UnigramTokenizer):
         if files.settings.get("add_bos_token") is True:
             name = token_name(files.settings.get("bos_token"))
-    elif files.class_name != _WITHOUT_START:
+    elif files.class_name != "GPTNeoXTokenizer":  # which leaves out what its file puts around
         library = Library.from_str(tokenizer.library_file.decode())
         refusal = f"{folder / FILE} cannot encode a text"
         ids = call_library(lambda: library.encode("a"), refusal).ids
@@ -370,8 +367,7 @@ def describe_text(tokenizer: Tokenizer | None) -> str | None:
 def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | None:
     """Read the tokenizer of a translator's HuggingFace folder; None where it cannot be read.
 
-    The languages' rules come from our export, if it is one. Raises DataError where a
-    file is damaged, CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
+    Raises DataError where it is damaged, CheckpointError for ids beyond the ``vocab_size``.
     """
     file = folder if has_paired_models(folder) else folder / FILE
     if describe_unread(folder) is not None or not file.exists():

@@ -14,9 +14,10 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import StackShape, embedding_width, has_bias, n_copies, slot, stacks
 from sublayer.errors import CheckpointError
 from sublayer.interop.foreign_config import QUANTISED
+from sublayer.loading import with_weights
 from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids
-from sublayer.model.transformer import Transformer, compose
+from sublayer.model.transformer import Transformer, shapes_of
 from sublayer.numbers import count
 
 _WRAPPER = re.compile(
@@ -89,9 +90,8 @@ def pair_blocks(
 ) -> Iterator[Pair]:
     """Pair the tensors of all stacks' blocks; shared ones once.
 
-    ``unit`` is the name prefix of a sub-layer, with the fields ``stack``, ``layer``, ``index`` (in
-    the block), ``group`` and ``inner``. ``names`` are keyed by kind of sub-layer, or kind and
-    index, such as ``ffn 0``.
+    ``unit`` is a sub-layer's prefix, with the fields ``stack``, ``layer``, ``index`` (in the
+    block), ``group`` and ``inner``. Keys of ``names`` are kinds, or kind and index: ``ffn 0``.
     """
     for stack in stacks(config):
         layers = range(n_copies(config, stack, stack.block[0]))
@@ -113,17 +113,6 @@ def _prefix(stack: StackShape) -> str:
     return f"source.{stack.name}" if stack.feeds_memory else stack.name
 
 
-def _outline(config: ResolvedModel) -> Transformer:
-    """Build the modules of a resolved config's model, without allocating its tensors."""
-    with torch.device("meta"):
-        return compose(config)
-
-
-def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
-    """Return the shape of each tensor of a resolved config's model, without allocating it."""
-    return {name: tensor.shape for name, tensor in _outline(config).state_dict().items()}
-
-
 _ALTERED = {
     "lora_": "an unmerged adapter (LoRA): save it merged with peft (merge_and_unload)",
     "qweight": QUANTISED,
@@ -143,9 +132,8 @@ def read_pairs(
 ) -> dict[str, Tensor]:
     """Convert another system's tensors to ours; ``title`` and ``file`` describe them in errors.
 
-    Pairs of parts that the model lacks are skipped. Tensors become float32, unless all are float64.
-    Raises CheckpointError, naming the tensor, where one is missing, has another shape, is unknown,
-    or holds anything but finite floating-point numbers.
+    Pairs of parts that the model lacks are skipped. Raises CheckpointError, naming the tensor,
+    where one is missing, has another shape, is unknown, or holds anything but finite numbers.
     """
     # Checked before any block is built.
     n_blocks = sum(max(n_copies(config, stack, e) for e in stack.block) for stack in stacks(config))
@@ -189,13 +177,6 @@ def assemble(
     return with_weights(config, read_pairs(tensors, pairs, config, title=title, file=file))
 
 
-def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transformer:
-    """Build a model, in evaluation mode, from all its tensors; without a tokenizer."""
-    model = _outline(config)
-    model.load_state_dict(weights, assign=True)
-    return model.eval()
-
-
 def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Strip a prefix off the names that have it; raise CheckpointError where two become equal."""
     if not prefix:
@@ -212,9 +193,8 @@ def unwrap(
 ) -> tuple[dict[str, Tensor], str | None]:
     """Strip the prefixes of wrappers off names; return the tensors, and a note on the prefixes.
 
-    The prefixes of ``torch.compile``, distributed training and FSDP are known; any other prefix
-    common to all names is stripped too, unless it begins one of ``prefixes``, those of known
-    classes. Raises CheckpointError where two names become equal.
+    Any other prefix common to all names is stripped too, unless it begins one of ``prefixes``,
+    those of known classes. Raises CheckpointError where two names become equal.
     """
     stripped: dict[str, Tensor] = {}
     removed: dict[str, None] = {}
@@ -246,14 +226,12 @@ _MAPS: tuple[BiasedMap, ...] = ("query", "key", "value")
 def expand(
     weights: Mapping[str, Tensor], config: ResolvedModel, required: Mapping[str, Any]
 ) -> tuple[ResolvedModel, dict[str, Tensor]]:
-    """Return the config with the ``required`` fields, and equivalent weights.
+    """Return the config with the fields that a class requires, and equivalent weights.
 
     Parts that the model lacks become parts without effect: biases of zeros, gain 1 and offset 0 for
     norms without parameters, an identity projection, segments of zeros. Shared weights are repeated
     in each block; fixed or absent positions become a table; scaled embeddings become a scaled table
     and a separate, unscaled output matrix. Repeated tensors share memory.
-
-    ``required`` is the result of a class's ``required_fields`` for the config.
     """
     full = config.model_copy(update=dict(required))
     # Prefixes of each sub-layer in the full model, and of the sub-layer that they are read from.

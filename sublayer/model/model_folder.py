@@ -31,7 +31,7 @@ from sublayer.files.tensors import (
     PART_PATTERN,
     StoredTensors,
 )
-from sublayer.model.transformer import Transformer, compose
+from sublayer.model.transformer import Transformer, shapes_of
 from sublayer.system.machine import allocating
 from sublayer.tasks.registry import FILE_NAME, TaskSpec
 from sublayer.values import show
@@ -260,12 +260,7 @@ def check_shapes(
             f"{source} has {len(shapes):,} tensors, but its config needs at least {n_needed:,}: "
             "name another model"
         )
-    # On the meta device tensors have shapes, but take no memory.
-    with torch.device("meta"):
-        model = compose(config)
-    expected = {}
-    for name, value in model.state_dict().items():
-        expected[name] = list(value.shape)
+    expected = {name: list(shape) for name, shape in shapes_of(config).items()}
     for name in expected.keys() - shapes.keys():
         raise CheckpointError(f"{source} lacks the tensor {name} of its config: name another model")
     for name in shapes.keys() - expected.keys():

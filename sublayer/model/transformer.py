@@ -651,6 +651,13 @@ def compose(config: ResolvedModel) -> Transformer:
     return KINDS[config.kind](config)
 
 
+def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
+    """Return the shape of each tensor of a resolved config's model, without allocating it."""
+    with torch.device("meta"):
+        model = compose(config)
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+
 def build(config: ResolvedModel, *, seed: int) -> Transformer:
     """Build a model, in training mode, with initial weights that depend only on config and seed.
 

@@ -280,14 +280,9 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     kind = content["model"]["type"]
     # Rules, as in its class of transformers.
     if files.class_name == "BertTokenizer" and kind == "WordPiece":
-        rules: dict[str, Any] = {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-            **bert_rules(folder),
-        }
+        rules: dict[str, Any] = {"clean_text": True, "handle_chinese_chars": True}
+        rules |= {"strip_accents": None, "lowercase": True, **bert_rules(folder)}
+        rules["type"] = "BertNormalizer"
         normalizer = content["normalizer"] or {}
         for name in ("lowercase", "strip_accents"):
             if normalizer.get(name, rules[name]) != rules[name]:

@@ -59,9 +59,8 @@ class Normalization:
     def read(cls, folder: Path, class_name: str = "") -> "Normalization | None":
         """Read the rules of ``tokenizer_config.json``; raise DataError if it is damaged.
 
-        None without settings for capitals and accents, unless transformers' ``class_name`` is
-        ALBERT's, which lowercases and strips by default. For classes without such rules, like T5's,
-        only the model's own rules apply, whatever the settings.
+        None without settings for capitals and accents, unless ``class_name`` is ALBERT's, which
+        lowercases and strips by default. Classes without such rules have the model's alone.
         """
         settings = read_settings(folder)
         if class_name not in _WITH_RULES:
@@ -242,8 +241,7 @@ def read_token_files(
 ) -> TokenFiles:
     """Read ``tokenizer_config.json`` and the files next to it, as transformers does.
 
-    ``in_file`` are the added tokens of a ``tokenizer.json``, ``padding`` its padding token. Raises
-    DataError where a file is damaged.
+    ``in_file`` are the added tokens of a ``tokenizer.json``, ``padding`` its padding token.
     """
     settings = read_settings(folder)
     class_name = _class_name(folder, settings)
@@ -290,10 +288,7 @@ def read_token_files(
 
 
 def _class_name(folder: Path, settings: Mapping[str, Any]) -> str:
-    """Return the class by which transformers' AutoTokenizer reads a folder.
-
-    Empty for a class without rules of its own. Source: transformers 5, ``tokenization_auto.py``.
-    """
+    """Return the class by which AutoTokenizer reads a folder; empty for one without rules."""
     path = folder / "config.json"
     config = read_json_object(path, DataError) if path.is_file() else {}
     model_type = str(config.get("model_type"))

@@ -659,10 +659,7 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
 
 
 def bert_rules(folder: Path) -> dict[str, Any]:
-    """Read the rules of BERT's normaliser in ``tokenizer_config.json``, by the library's names.
-
-    Raises DataError for a rule that is not true or false.
-    """
+    """Read BERT's rules by the library's names; raise DataError for one that is no bool."""
     settings = read_settings(folder)
     rules: dict[str, Any] = {}
     for name, rule in _RULES.items():
