@@ -14,7 +14,7 @@ from sublayer.config.model import BiasedMap
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.table import LARGEST_FACTOR, LONGEST_WINDOW, MOST_LAYERS, WIDEST
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.interop.classifiers import fold_bias, padding_id, traversal_files, with_added_marks
+from sublayer.interop import tokenizers
 from sublayer.interop.family import NAMED, TYPED_LABELS, Answering, Answers, Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
@@ -44,8 +44,7 @@ from sublayer.interop.foreign_config import (
     token_id,
     whole,
 )
-from sublayer.interop.tokenizers import decoder_files, read_tokenizer, with_start
-from sublayer.interop.weight_map import Pair, pair_linear
+from sublayer.interop.weight_map import Pair, fold_bias, pair_linear
 from sublayer.objective.supervised.heads import BIAS, WEIGHT
 from sublayer.tasks.task import Task
 
@@ -426,7 +425,9 @@ class Decoder(Family):
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Return the special ids: without a start, the end id also marks the beginning."""
         ids = super().written(config, tokenizer)
-        return ids | ({"pad_token_id": padding_id(tokenizer)} if self.answers == "labels" else {})
+        return ids | (
+            {"pad_token_id": tokenizers.padding_id(tokenizer)} if self.answers == "labels" else {}
+        )
 
     def pairs_of_blocks(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the tensors of layers, with queries of their own where there are fewer keys."""
@@ -458,14 +459,16 @@ class Decoder(Family):
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a tokenizer, of a classifier of traversals where it answers tasks."""
-        files = decoder_files if self.answers == "tokens" else traversal_files
-        return files(tokenizer, max_len=max_len)
+        if self.answers == "tokens":
+            return tokenizers.decoder_files(tokenizer, max_len=max_len)
+        return tokenizers.traversal_files(tokenizer, max_len=max_len)
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
         """Read the tokenizer with its start; for tasks, marks at its end become added ids."""
-        tokenizer = read_tokenizer(folder, vocab_size=vocab_size)
-        is_plain = self.answers == "tokens"
-        return with_start(tokenizer, folder) if is_plain else with_added_marks(tokenizer)
+        tokenizer = super().read_tokenizer(folder, vocab_size=vocab_size)
+        if self.answers == "tokens":
+            return tokenizers.with_start(tokenizer, folder)
+        return tokenizers.with_added_marks(tokenizer)
 
 
 class Gpt2(Decoder):

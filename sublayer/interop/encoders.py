@@ -12,15 +12,7 @@ from sublayer.config.stacks import head_activation, is_factorised
 from sublayer.config.table import LONGEST_WINDOW
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.interop.decoders import (
-    GATED_OF,
-    GLOBAL,
-    LAYERED,
-    LOCAL,
-    layer_types,
-    local_base,
-    read_layers,
-)
+from sublayer.interop import decoders
 from sublayer.interop.family import (
     NO_OTHER_HEAD,
     TYPED_LABELS,
@@ -538,10 +530,9 @@ _BASE = rule_of("rotary_base")
 
 def _period(config: ResolvedModel) -> int:
     """Return the n of a model of which every n-th layer is global; 3 for others."""
-    types = layer_types(config)
-    layers = range(len(types))
-    periods = (n + 1 for n in layers if types == [LOCAL if k % (n + 1) else GLOBAL for k in layers])
-    return next(periods, 3)
+    are_local = [each == decoders.LOCAL for each in decoders.layer_types(config)]
+    layers = range(len(are_local))
+    return next((n + 1 for n in layers if are_local == [k % (n + 1) > 0 for k in layers]), 3)
 
 
 class ModernBert(Bert):
@@ -560,11 +551,12 @@ class ModernBert(Bert):
         **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), harmless(False)),
         pad_token_id=Field(50283, optional(token_id)),
         hidden_activation=network(
-            "gelu", {name: (GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()}
+            "gelu",
+            {name: (decoders.GATED_OF[ffn], form) for name, (ffn, form) in ACTIVATIONS.items()},
         ),
         decoder_bias=Field(True, flag, write=lambda config: config.head_bias),
         classifier_activation=harmless("gelu"),
-        **LAYERED,
+        **decoders.LAYERED,
         # Transformers 4 reads these three in place of ``layer_types`` and ``rope_parameters``.
         global_attn_every_n_layers=Field(3, rule_of("n_layers"), write=_period),
         local_attention=Field(
@@ -575,7 +567,7 @@ class ModernBert(Bert):
         sliding_window=Field(None, optional(whole(LONGEST_WINDOW, least=0))),
         **switched_off(("rope_scaling",)),
         global_rope_theta=Field(160_000.0, _BASE, write=lambda c: c.rotary_base),
-        local_rope_theta=Field(10_000.0, _BASE, write=local_base),
+        local_rope_theta=Field(10_000.0, _BASE, write=decoders.local_base),
     )
     constants: Fields = {}
     always = {name: value for name, value in _ALWAYS.items() if name != "head_bias"}
@@ -617,4 +609,5 @@ class ModernBert(Bert):
         if half not in (None, window // 2):
             raise content.error(f"sliding_window = {half} contradicts local_attention = {window}")
         bases = ("global_rope_theta", "local_rope_theta")
-        return fields | read_layers(content, lambda layer: layer % every > 0, window, bases)
+        layers = decoders.read_layers(content, lambda layer: layer % every > 0, window, bases)
+        return fields | layers

@@ -49,7 +49,8 @@ from sublayer.interop.foreign_config import (
 )
 from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT, IfGiven
 from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE
-from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
+from sublayer.interop.weight_map import Pair, pair_blocks, pair_linear, read_pairs
+from sublayer.loading import with_weights
 from sublayer.model.model_folder import check_finite, check_float
 from sublayer.numbers import count
 from sublayer.text_model import TextModel
@@ -393,7 +394,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
         }
     )
     pairs = _pairs(config, output)
-    model = assemble(weights, pairs, config, title=fields.title, file=settings.file)
+    ours = read_pairs(weights, pairs, config, title=fields.title, file=settings.file)
     task = None
     if n_outputs := config.label_outputs:
         # By the criterion, a single output is the logit of the second of two labels, or a number
@@ -410,7 +411,7 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
                 f"{_CLASSES}"
             )
     left_out = {"optimizer_tensors": n_optimizer, "no_weights": no_weights, "copies": copies}
-    return TextModel(model, tokenizer, task), weights, left_out
+    return TextModel(with_weights(config, ours), tokenizer, task), weights, left_out
 
 
 def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:

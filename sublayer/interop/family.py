@@ -224,7 +224,6 @@ class Family:
 
     def __init__(self, answers: Answers = "tokens") -> None:
         self.answers = answers
-        self.known_as = self.title
         table = {**COMMON, **self.fields.rows(), **rows_of(self.always), **self.exceptions}
         if answers != "tokens":
             row = self.answering[answers]

@@ -530,9 +530,7 @@ class ForeignClass(NamedTuple):
     """A class of transformers for models of one kind."""
 
     title: str
-    """The model's name, as its family has it."""
     kind: str
-    """``model.kind`` of its models."""
     family: str
     """The subclass of ``Family`` that converts it, as ``module:class``."""
 

@@ -23,6 +23,7 @@ from sublayer.config.model import BiasedMap, factor_of
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import has_bias, key_heads, n_rotated
 from sublayer.data.tokenizers.base import ByteTokenizer, Tokenizer
+from sublayer.data.tokenizers.named import QWEN2
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer, parse_model
 from sublayer.data.tokenizers.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError, extra_module
@@ -204,15 +205,12 @@ def _converted(
 
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 _DIGIT = r"\p{N}"
 PRE_TOKENIZERS: Mapping[tuple[bool, str], str] = {
     (False, _GPT2): "gpt-2",
     (False, f"{_DIGIT}, {_GPT2}"): "smollm",
-    (False, _LLAMA3.replace("{1,3}", "")): "qwen2",
+    (False, QWEN2): "qwen2",
     (False, _LLAMA3): "dbrx",
     (True, _LLAMA3): "llama-bpe",
 }

@@ -23,7 +23,8 @@ from sublayer.interop.decoders import Gpt1
 from sublayer.interop.folder import CONFIG
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.tokenizers import check_tokenizer
-from sublayer.interop.weight_map import assemble
+from sublayer.interop.weight_map import read_pairs
+from sublayer.loading import with_weights
 from sublayer.numbers import count
 from sublayer.system.machine import check_memory
 from sublayer.text_model import TextModel
@@ -92,11 +93,11 @@ def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
     content = _FAMILY.fields.read(Content(SHAPES, fields))
     config = _FAMILY.read_config(content, tensors).model_copy(update=_AS_RELEASED)
     pairs = _FAMILY.pairs(config)
-    model = assemble(tensors, pairs, config, title="GPT-1's release", file=SHAPES)
+    weights = read_pairs(tensors, pairs, config, title="GPT-1's release", file=SHAPES)
     tokenizer, files = None, find_pair(folder)
     if files is not None:
         tokenizer = check_tokenizer(read_pair(files), folder, config.vocab_size)
-    return TextModel(model, tokenizer), tensors
+    return TextModel(with_weights(config, weights), tokenizer), tensors
 
 
 def _read_arrays(folder: Path) -> dict[str, Tensor]:

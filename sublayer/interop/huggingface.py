@@ -119,7 +119,7 @@ def family_for(
         hint = "; a model fine-tuned with model.pooler=tanh can be"
     elif family.answers == "choices" and refused == ["model.head = none"]:
         hint = "; a model fine-tuned with objective.language_weight=0.5 can be"
-    check_fields(config, family.table, f"{family.known_as}'s class", hint)
+    check_fields(config, family.table, f"{type(family).title}'s class", hint)
     return family
 
 

@@ -14,6 +14,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.settings import read_settings
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop import tokenizers
 from sublayer.interop.decoders import GATED_OF
 from sublayer.interop.family import Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
@@ -38,14 +39,6 @@ from sublayer.interop.foreign_config import (
     switch,
     token_id,
     training_only,
-)
-from sublayer.interop.tokenizers import (
-    SIDES,
-    describe_unread,
-    ending_files,
-    framing_files,
-    read_translators,
-    translator_files,
 )
 from sublayer.interop.weight_map import BlockNames, Pair
 from sublayer.model.model_folder import check_float
@@ -190,23 +183,24 @@ class Translator(Family):
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a tokenizer of two languages, or of single texts."""
-        files = translator_files(tokenizer, max_len=max_len)
+        files = tokenizers.translator_files(tokenizer, max_len=max_len)
         if not files and self.plain_files is not None:
             files = self.plain_files(tokenizer, max_len=max_len)
         return files
 
     def _is_of_languages(self, folder: Path) -> bool:
         # An export keeps both languages' rules.
-        return self.plain_files is None or SIDES in read_settings(folder)
+        return self.plain_files is None or tokenizers.SIDES in read_settings(folder)
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
         """Read the tokenizer, of two languages or of single texts."""
-        read = read_translators if self._is_of_languages(folder) else super().read_tokenizer
-        return read(folder, vocab_size=vocab_size)
+        if self._is_of_languages(folder):
+            return tokenizers.read_translators(folder, vocab_size=vocab_size)
+        return super().read_tokenizer(folder, vocab_size=vocab_size)
 
     def describe_unread(self, folder: Path) -> str | None:
         """Return why a translator's tokenizer cannot be read; None where it can."""
-        return describe_unread(folder) if self._is_of_languages(folder) else None
+        return tokenizers.describe_unread(folder) if self._is_of_languages(folder) else None
 
 
 class M2M100(Translator):
@@ -298,8 +292,8 @@ _TABLES = ("positions.tables.0.weight", "source.positions.tables.0.weight")
 def _bart_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a tokenizer with marks around a text as an import had; else an end."""
     if isinstance(tokenizer, SubwordTokenizer) and tokenizer.library_content["post_processor"]:
-        return framing_files(tokenizer, max_len=max_len, reads_segments=False)
-    return ending_files(tokenizer, max_len=max_len)
+        return tokenizers.framing_files(tokenizer, max_len=max_len, reads_segments=False)
+    return tokenizers.ending_files(tokenizer, max_len=max_len)
 
 
 class Bart(Translator):
@@ -423,7 +417,7 @@ class T5(Translator):
     unit = "{stack}.block.{layer}.layer.{index}."
     roles = {"eos_token_id": "sep_id", "pad_token_id": "pad_id"}
     default_ids = {"eos_token_id": 1, "pad_token_id": 0}
-    plain_files = staticmethod(ending_files)
+    plain_files = staticmethod(tokenizers.ending_files)
 
     def is_ignored(self, name: str) -> bool:
         """Return whether the class ignores a tensor: older files have cross-attention biases."""

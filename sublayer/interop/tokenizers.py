@@ -13,7 +13,14 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from sublayer.data.tokenizers.base import SPACE, SPECIAL_NAMES, ByteTokenizer, Tokenizer
+from sublayer.data.tasks.encoded import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
+from sublayer.data.tokenizers.base import (
+    SPACE,
+    SPECIAL_NAMES,
+    ByteTokenizer,
+    ExtendedTokenizer,
+    Tokenizer,
+)
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.library import call_library
 from sublayer.data.tokenizers.named import load_tokenizer
@@ -79,7 +86,10 @@ def library_file(library: Library) -> bytes:
 
 
 def _settings(
-    name_of: Callable[[int], str], ids: Mapping[str, int | None], max_len: int, **settings: Any
+    name_of: Callable[[int], str | None],
+    ids: Mapping[str, int | None],
+    max_len: int,
+    **settings: Any,
 ) -> bytes:
     """Return the settings of a tokenizer: special tokens, by role and id, and others."""
     content = {
@@ -202,6 +212,76 @@ def ending_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byte
     settings["model_input_names"] = _INPUTS
     ids = {"eos": end_id, "pad": pad_id, "unk": tokenizer.unk_id}
     return {**files, **_files(tokenizer, library, ids, max_len=max_len, splits=False, **settings)}
+
+
+def padding_id(tokenizer: Tokenizer | None) -> int | None:
+    """Return the padding id of a classifier's rows, in which no row ends; None if it is unknown."""
+    if tokenizer is None:
+        return None
+    ids = (tokenizer.pad_id, tokenizer.end_id, tokenizer.added_ids.get(START))
+    return next((id_ for id_ in ids if id_ is not None), None)
+
+
+def _with_marks(processor: Any, ids: Mapping[str, int]) -> Any:
+    template = processors.TemplateProcessing(
+        single=[START, "$A", CLASSIFY],
+        pair=[START, "$A", DELIMITER, "$B", CLASSIFY],
+        special_tokens=list(ids.items()),
+    )
+    return template if processor is None else processors.Sequence([processor, template])
+
+
+def _without_marks(processor: Any) -> Any:
+    if processor is None or processor["type"] == "TemplateProcessing":
+        return None
+    if processor["type"] != "Sequence":
+        return processor
+    others = [part for part in processor["processors"] if part["type"] != "TemplateProcessing"]
+    return others[0] if len(others) == 1 else {**processor, "processors": others}
+
+
+def traversal_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+    """Return the files of a tokenizer of traversals: a start, a delimiter between texts, an end.
+
+    Departure: it reads the names of these marks in a text as the marks. A tokenizer without them is
+    written like a decoder's.
+    """
+    plain = tokenizer
+    if isinstance(tokenizer, ExtendedTokenizer) and tokenizer.names == TRAVERSAL_NAMES:
+        plain = tokenizer.vocabulary
+    files = decoder_files(plain, max_len=max_len)
+    if not files:
+        return {}
+    library = Library.from_str(files[FILE].decode())
+    if isinstance(tokenizer, ExtendedTokenizer):
+        library.add_special_tokens(list(TRAVERSAL_NAMES))
+        marks = tokenizer.added_ids
+        if any(library.token_to_id(name) != id_ for name, id_ in marks.items()):
+            # The vocabulary has unused ids, or one of these names already.
+            return {}
+        library.post_processor = _with_marks(library.post_processor, marks)
+    settings = json.loads(files[CONFIG_NAME])
+    settings["model_input_names"] = ["input_ids", "attention_mask"]
+    if (pad_id := padding_id(tokenizer)) is not None:
+        settings["pad_token"] = library.id_to_token(pad_id)
+    return {FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
+
+
+def with_added_marks(tokenizer: Tokenizer | None) -> Tokenizer | None:
+    """Return a tokenizer with added ids in place of marks after its vocabulary, if it has them."""
+    if not isinstance(tokenizer, SubwordTokenizer):
+        return tokenizer
+    n_before, content = tokenizer.vocab_size - len(TRAVERSAL_NAMES), tokenizer.library_content
+    if tuple(tokenizer.names[n_before:]) != TRAVERSAL_NAMES:
+        return tokenizer
+    plain = {
+        "added_tokens": [token for token in content["added_tokens"] if token["id"] < n_before],
+        "post_processor": _without_marks(content["post_processor"]),
+    }
+    vocabulary = tokenizer.replaced({**content, **plain}, reads_marks=tokenizer.reads_marks)
+    # Otherwise the names are already pieces of the vocabulary.
+    is_added = vocabulary.vocab_size == n_before
+    return ExtendedTokenizer(vocabulary, TRAVERSAL_NAMES) if is_added else tokenizer
 
 
 def with_start(tokenizer: Tokenizer | None, folder: Path) -> Tokenizer | None:

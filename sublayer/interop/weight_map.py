@@ -12,13 +12,13 @@ from torch import Tensor
 from sublayer.config.model import BiasedMap
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import StackShape, embedding_width, has_bias, n_copies, slot, stacks
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.foreign_config import QUANTISED
-from sublayer.loading import with_weights
 from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids
-from sublayer.model.transformer import Transformer, shapes_of
+from sublayer.model.transformer import shapes_of
 from sublayer.numbers import count
+from sublayer.objective.supervised.heads import BIAS, WEIGHT
 
 _WRAPPER = re.compile(
     r"^(?:module\.)+"
@@ -165,18 +165,6 @@ def read_pairs(
     return weights
 
 
-def assemble(
-    tensors: Mapping[str, Tensor],
-    pairs: Iterable[Pair],
-    config: ResolvedModel,
-    *,
-    title: str,
-    file: str = "config.json",
-) -> Transformer:
-    """Build a model, in evaluation mode, from another system's tensors as ``read_pairs`` does."""
-    return with_weights(config, read_pairs(tensors, pairs, config, title=title, file=file))
-
-
 def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Strip a prefix off the names that have it; raise CheckpointError where two become equal."""
     if not prefix:
@@ -273,3 +261,40 @@ def expand(
             tensor = biases
         expanded[name] = tensor
     return full, expanded
+
+
+_LEAST_SHARE = 1e-2
+"""The least sum, over the root of the width: a smaller one is lost in the features' rounding."""
+
+
+def fold_bias(weights: Mapping[str, Tensor], norm: str) -> dict[str, Tensor]:
+    """Fold the label head's bias into its weights, by the offsets of the norm that it reads.
+
+    A layer norm's features, before gains and offsets, sum to zero. So its outputs, each divided by
+    its gain, sum to a constant for every text: the sum of the offsets, each divided by its gain. A
+    multiple of that constant acts as a bias. Only where it is too small do the offsets change: each
+    grows by its gain, and the head's weights compensate; no other head reads this norm.
+
+    Raises ConfigError for a bias where the norm has no offsets, or a gain of zero.
+    """
+    if not weights[BIAS].any():
+        return dict(weights)
+    gain, offset = f"{norm}.weight", f"{norm}.bias"
+    gains = weights[gain].double()
+    if offset not in weights or not gains.all():
+        raise ConfigError(
+            f"transformers' classifier has no bias, and {norm} no offsets or a gain of zero, so "
+            f"that {BIAS} cannot be folded into it: the model cannot be exported"
+        )
+    offsets, matrix, bias = (weights[name].double() for name in (offset, WEIGHT, BIAS))
+    shares = 1.0 / gains
+    total, width = (offsets * shares).sum(), len(gains)
+    if total.abs() < _LEAST_SHARE * width**0.5:
+        offsets, bias, total = offsets + gains, bias - matrix @ gains, total + width
+    dtype = weights[WEIGHT].dtype
+    return {
+        **weights,
+        offset: offsets.to(dtype),
+        WEIGHT: (matrix + torch.outer(bias, shares) / total).to(dtype),
+        BIAS: torch.zeros_like(weights[BIAS]),
+    }

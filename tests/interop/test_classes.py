@@ -18,7 +18,6 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.certificate import CertificateBatch
-from sublayer.interop.classifiers import _with_marks, _without_marks
 from sublayer.interop.family import MOST_LABELS
 from sublayer.interop.foreign_config import CLASSES as LISTED
 from sublayer.interop.foreign_config import Content, Rule
@@ -29,6 +28,7 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
+from sublayer.interop.tokenizers import _with_marks, _without_marks
 from sublayer.model.layers import load_class
 from sublayer.model.transformer import build
 from sublayer.objective.supervised.heads import unscaled
@@ -98,7 +98,7 @@ def test_a_class_comes_in_and_goes_out_with_its_outputs_and_bits(tmp_path, name,
     assert certificate["ignored"].startswith("rotary, wheels of config.json")
     model = load(tmp_path / "ours")
     assert difference(name, model, original.model()) < LIMIT
-    export_huggingface(model, tmp_path / "back", FAMILIES[name].known_as)
+    export_huggingface(model, tmp_path / "back", type(FAMILIES[name]).title)
     with lifted(original.kind):
         again = original.kind.from_pretrained(tmp_path / "back", dtype=torch.float64)
     assert difference(name, model, again) < LIMIT

@@ -316,7 +316,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
 
 _NFC = {"type": "NFC"}
 _SPACE = {"String": " "}
-_QWEN2 = (
+QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -326,7 +326,7 @@ _BPE_RULES: dict[str, tuple[dict[str, Any] | None, list[dict[str, Any]]]] = {
     "RobertaTokenizer": (None, []),
     "GPTNeoXTokenizer": (_NFC, []),
     "CohereTokenizer": (_NFC, [{"type": "Digits", "individual_digits": True}]),
-    "Qwen2Tokenizer": (_NFC, [{**_DIVIDES, "pattern": {"Regex": _QWEN2}}]),
+    "Qwen2Tokenizer": (_NFC, [{**_DIVIDES, "pattern": {"Regex": QWEN2}}]),
     "GemmaTokenizer": (
         {"type": "Replace", "pattern": _SPACE, "content": SPACE},
         [{**_DIVIDES, "behavior": "MergedWithPrevious", "pattern": _SPACE}],

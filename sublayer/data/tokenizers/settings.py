@@ -167,15 +167,13 @@ _CLASSES: dict[str, dict[str, str]] = {
 }
 """The special tokens of classes that rebuild their tokenizer, whatever its file has."""
 _CLASS_OF = {
-    "gpt2": "GPT2Tokenizer",
-    "bert": "BertTokenizer",
     "albert": "AlbertTokenizer",
     "t5": "T5Tokenizer",
     "marian": "MarianTokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
     **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
-    **dict.fromkeys(("distilbert", "electra"), "BertTokenizer"),
-    "gptj": "GPT2Tokenizer",
+    **dict.fromkeys(("bert", "distilbert", "electra"), "BertTokenizer"),
+    **dict.fromkeys(("gpt2", "gptj"), "GPT2Tokenizer"),
     "gpt_neox": "GPTNeoXTokenizer",
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma2", "gemma3_text"), "GemmaTokenizer"),
@@ -186,8 +184,7 @@ _AS_FILE = ("mistral", "granite", "olmo2", "modernbert")
 """Types of models whose ``tokenizer.json`` is read as it is, whatever class is named."""
 _SAME_CLASS = {
     "BartTokenizer": "RobertaTokenizer",
-    "DistilBertTokenizer": "BertTokenizer",
-    "ElectraTokenizer": "BertTokenizer",
+    **dict.fromkeys(("DistilBertTokenizer", "ElectraTokenizer"), "BertTokenizer"),
 }
 """Classes that read files like another class, and that class."""
 
