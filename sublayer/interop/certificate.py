@@ -85,8 +85,7 @@ class CertificateBatch:
     segments: Int[Tensor, "B T"]
     """0 in the first half of a row's real tokens, 1 in the second; only an encoder reads them."""
     kind: str
-    """The model's kind. A decoder gets no mask; for other kinds the second row is half as long. For
-    an encoder-decoder the tokens are both source and target."""
+    """The model's kind. A decoder gets no mask; for others the second row is half as long."""
 
     @classmethod
     def draw(
@@ -239,10 +238,8 @@ def _n_parameters(module: nn.Module) -> int:
 
 
 def _needed_bytes(model: Transformer, tensors: Mapping[str, Tensor], widest: torch.dtype) -> int:
-    """Return the bytes of model, tensors, transformers' model, and the part of it that is widened.
-
-    That part is all but the layers, and one layer, of up to three sub-layers here.
-    """
+    """Return the bytes of both models and the tensors, and of the widened part of one model."""
+    # One layer is widened at a time, of up to three sub-layers here.
     in_layers = sorted(_n_parameters(x) for x in model.modules() if isinstance(x, Sublayer))
     n_widened = _n_parameters(model) - sum(in_layers[:-3])
     given = sum(tensor.nbytes for tensor in tensors.values())

@@ -158,10 +158,7 @@ def open_engine(folder: Path, name: str, device: str | None = None) -> TextModel
 def load_engine(
     run: Path | TextModel, name: str, device: str | None = None, average: int | None = None
 ) -> TextModel:
-    """Open a folder that is exported for an engine, or convert another model into a temporary one.
-
-    Raises ConfigError for an ``average`` of an exported one, and as ``write_folder`` does.
-    """
+    """Open a folder that is exported for an engine, or convert another model for it."""
     if not isinstance(run, TextModel) and (run / ENGINE_FILE).is_file():
         if average is not None:
             raise ConfigError(

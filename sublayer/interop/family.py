@@ -117,10 +117,7 @@ NO_OTHER_HEAD: Fields = {
 def as_labels(
     config: ResolvedModel, weights: Tensors, task: Task | None
 ) -> tuple[ResolvedModel, dict[str, Tensor]]:
-    """Return a config and weights with a row for each of two labels, and a number on its scale.
-
-    Our single output for two labels is the second's logit; the first's is 0. Others are unchanged.
-    """
+    """Return a config and weights with a row for each of two labels, and a number on its scale."""
     scaled = to_numbers(weights, task)
     if task is not None and task.kind == "classes" and config.label_outputs == 1:
         config = config.model_copy(update={"label_outputs": 2})

@@ -283,10 +283,7 @@ def _pieces(tokenizer: UnigramTokenizer) -> tuple[dict[str, Any], Mapping[str, b
 
 
 def describe_vocabulary(tokenizer: Tokenizer | None, n_rows: int) -> dict[str, Any]:
-    """Return a tokenizer's fields by their names in the file, with ``n_rows`` tokens.
-
-    Raises ConfigError, with the reason, for a tokenizer that llama.cpp has not.
-    """
+    """Return a tokenizer's fields by name, with ``n_rows`` tokens; raise ConfigError, with why."""
     fields: dict[str, Any] = {}
     reasons: Mapping[str, bool] = {"ids of its own": True}
     if tokenizer is None:

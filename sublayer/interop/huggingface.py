@@ -383,10 +383,7 @@ def export_huggingface(
 def export_transformers(
     text_model: TextModel, out: Path, class_name: str | None = None
 ) -> Exported:
-    """Export as ``export_huggingface`` does, and say how transformers loads the folder.
-
-    A model that no class represents gets code of its own, unless a class is named.
-    """
+    """Export to the class, or else with code of its own, and say how transformers loads it."""
     try:
         certificate = export_huggingface(text_model, out, class_name)
     except ConfigError as refusal:

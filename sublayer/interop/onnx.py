@@ -419,10 +419,7 @@ class Onnx:
     def compare(
         self, text_model: TextModel, other: Transformer, batch: CertificateBatch
     ) -> Compared:
-        """Return all outputs; the second row is padded, a decoder's on the left.
-
-        A file with a cache reads all tokens at once, and in three parts.
-        """
+        """Return all outputs, of a file with a cache for tokens at once and in three parts."""
         model, tokens, mask = text_model.model, batch.tokens, batch.mask.clone()
         n, constant = tokens.shape[1], dict[str, Tensor]()
         if isinstance(model, EncoderDecoder):

@@ -300,10 +300,7 @@ def required_fields(config: ResolvedModel) -> Fields:
 
 
 def read_code(folder: Path, fields: Mapping[str, Any]) -> Code | None:
-    """Read the table of a model in an export's ``config.json``; None in another folder.
-
-    The modelling file is neither read nor run. Raises CheckpointError for a damaged table.
-    """
+    """Read the table of an export's ``config.json``, and not its code; None in other folders."""
     table, path = fields.get(_TYPE), folder / CONFIG
     if fields.get("model_type") != _TYPE or not isinstance(table, dict):
         return None

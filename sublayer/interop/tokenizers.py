@@ -445,10 +445,7 @@ def describe_text(tokenizer: Tokenizer | None) -> str | None:
 
 
 def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | None:
-    """Read the tokenizer of a translator's HuggingFace folder; None where it cannot be read.
-
-    Raises DataError where it is damaged, CheckpointError for ids beyond the ``vocab_size``.
-    """
+    """Read a translator's tokenizer where it can be read; raise as ``read_tokenizer`` does."""
     file = folder if has_paired_models(folder) else folder / FILE
     if describe_unread(folder) is not None or not file.exists():
         return None
