@@ -60,10 +60,9 @@ def load(
     checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
     None makes them float32, but where all were saved as float64.
 
-    Raises CheckpointError where there is no such model, or it is damaged, or of another format;
-    ConfigError for a device that is not there, fewer checkpoints than are asked for, or a ``dtype``
-    or ``average`` of another type. CheckpointError also where its outputs are not finite
-    (``check_outputs``).
+    Raises CheckpointError where there is no such model, or it is damaged, of another format, or
+    gives outputs that are not finite; ConfigError for a device that is not there, fewer checkpoints
+    than are asked for, or a ``dtype`` or ``average`` of another type.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ConfigError(f"dtype = {dtype!r} is not a floating-point type: give torch.bfloat16")

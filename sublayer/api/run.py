@@ -474,8 +474,7 @@ def import_model(
     ],
     *,
     out: Annotated[
-        PathText | None,
-        Option("The new model's folder. Default: runs/NAME, then runs/NAME.2, ..."),
+        PathText | None, Option("The new model's folder. Default: runs/NAME, then runs/NAME.2, ...")
     ] = None,
 ) -> Found:
     """Import a model of another system, with its tokenizer if it has one, into a new folder.

@@ -1,7 +1,7 @@
 """Tokenizers of HuggingFace folders, also translators': reading, and export with equal ids.
 
 Functions named ``..._files`` return the contents of the files of a transformers AutoTokenizer with
-equal ids, by file name: none where a vocabulary cannot be exported (see ``as_library``).
+equal ids, by file name; none for characters, moses-bpe and SentencePiece's BPE.
 """
 
 import json
