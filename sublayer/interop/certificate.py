@@ -164,6 +164,7 @@ class CertificateBatch:
 
     def kept(self, name: str, logits: Tensor) -> Tensor:
         """Drop the meaningless logits of padded positions."""
+        # Whole texts and a translator's target have none.
         is_padded = name in _OF_POSITIONS and self.kind != "encoder-decoder"
         return logits[self.mask] if is_padded else logits
 

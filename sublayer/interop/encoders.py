@@ -35,7 +35,6 @@ from sublayer.interop.foreign_config import (
     Table,
     flag,
     harmless,
-    is_gelu,
     linked,
     network,
     networks,
@@ -155,12 +154,18 @@ _WORDS = "embeddings.word_embeddings.weight"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _SEGMENTS = "embeddings.token_type_embeddings.weight"
 PROJECTION = "encoder.embedding_hidden_mapping_in"
-_PARTS = pairs_of(
-    """
-    embedding:embeddings.word_embeddings positions.tables.0:embeddings.position_embeddings
-    segment_table:embeddings.token_type_embeddings embedding_norm:embeddings.LayerNorm
-    """
-)
+
+
+def _parts(head: str, more: str = "") -> tuple[tuple[str, str], ...]:
+    """Return the parts of a class: embeddings, those of its head of tokens, and more."""
+    ours = ("head.projection", "head.norm", "head.weight", "head.bias")
+    embeddings = pairs_of(
+        """
+        embedding:embeddings.word_embeddings positions.tables.0:embeddings.position_embeddings
+        segment_table:embeddings.token_type_embeddings embedding_norm:embeddings.LayerNorm
+        """
+    )
+    return (*embeddings, *zip(ours, head.split(), strict=True), *pairs_of(more))
 
 
 class Bert(Family):
@@ -180,13 +185,10 @@ class Bert(Family):
     answering: Mapping[Answers, Answering] = _answering("tanh", "classifier")
     prefix = "bert."
     heads: tuple[str, ...] = ("cls.",)
-    parts = _PARTS + pairs_of(
-        """
-        head.projection:cls.predictions.transform.dense
-        head.norm:cls.predictions.transform.LayerNorm head.weight:cls.predictions.decoder.weight
-        head.bias:cls.predictions.bias pooler.linear:pooler.dense
-        sentence_head:cls.seq_relationship
-        """
+    parts = _parts(
+        "cls.predictions.transform.dense cls.predictions.transform.LayerNorm "
+        "cls.predictions.decoder.weight cls.predictions.bias",
+        "pooler.linear:pooler.dense sentence_head:cls.seq_relationship",
     )
     ties = {
         "cls.predictions.decoder.weight": _WORDS,
@@ -244,7 +246,8 @@ class Bert(Family):
             }
         head, pooler = ((self.always | fields)[name] for name in ("head", "pooler"))
         if "gelu" in self.exceptions and _has_gelu(head, pooler):
-            if is_gelu(content.ours["ffn"]) and content.ours["gelu"] != "exact":
+            ffn, gelu = content.ours["ffn"], content.ours["gelu"]
+            if FFNS[ffn].activation == "gelu" and gelu != "exact":
                 name = "hidden_act" if "hidden_act" in content.fields else "hidden_activation"
                 network = f"{name} = {content.fields[name]!r}"
                 raise content.error(f"{network}, but the class's heads have the exact GELU")
@@ -312,12 +315,10 @@ class Albert(Bert):
         "share": ANY,
     }
     prefix, heads = "albert.", ("predictions.", "sop_classifier.")
-    parts = _PARTS + pairs_of(
-        f"""
-        embedding.projection:{PROJECTION} head.projection:predictions.dense
-        head.norm:predictions.LayerNorm head.weight:predictions.decoder.weight
-        head.bias:predictions.bias pooler.linear:pooler sentence_head:sop_classifier.classifier
-        """
+    parts = _parts(
+        "predictions.dense predictions.LayerNorm predictions.decoder.weight predictions.bias",
+        f"embedding.projection:{PROJECTION} pooler.linear:pooler "
+        "sentence_head:sop_classifier.classifier",
     )
     ties = {"predictions.decoder.weight": _WORDS, "predictions.decoder.bias": "predictions.bias"}
     unit = "encoder.albert_layer_groups.{group}.albert_layers.{inner}."
@@ -396,11 +397,9 @@ class Roberta(Bert):
     }
     answering = _answering("tanh", "classifier.out_proj classifier.dense", "classifier")
     prefix, heads = "roberta.", ("lm_head.",)
-    parts = _PARTS + pairs_of(
-        """
-        head.projection:lm_head.dense head.norm:lm_head.layer_norm
-        head.weight:lm_head.decoder.weight head.bias:lm_head.bias pooler.linear:pooler.dense
-        """
+    parts = _parts(
+        "lm_head.dense lm_head.layer_norm lm_head.decoder.weight lm_head.bias",
+        "pooler.linear:pooler.dense",
     )
     ties = {"lm_head.decoder.weight": _WORDS, "lm_head.decoder.bias": "lm_head.bias"}
 
@@ -471,12 +470,7 @@ class DistilBert(Bert):
     exceptions: Table = {**_HEADS, "segments": ("none",)}
     answering = _answering("relu", "classifier pre_classifier")
     prefix, heads = "distilbert.", ("vocab_",)
-    parts = _PARTS + pairs_of(
-        """
-        head.projection:vocab_transform head.norm:vocab_layer_norm
-        head.weight:vocab_projector.weight head.bias:vocab_projector.bias
-        """
-    )
+    parts = _parts("vocab_transform vocab_layer_norm vocab_projector.weight vocab_projector.bias")
     ties = {"vocab_projector.weight": _WORDS}
     unit = "transformer.layer.{layer}."
     block = _block(
@@ -515,12 +509,10 @@ class Electra(Bert):
     )
     prefix, heads = "electra.", ("generator_",)
     unread = {"discriminator_predictions.": "finds replaced tokens"}
-    parts = _PARTS + pairs_of(
-        """
-        embedding.projection:embeddings_project head.projection:generator_predictions.dense
-        head.norm:generator_predictions.LayerNorm head.weight:generator_lm_head.weight
-        head.bias:generator_lm_head.bias
-        """
+    parts = _parts(
+        "generator_predictions.dense generator_predictions.LayerNorm generator_lm_head.weight "
+        "generator_lm_head.bias",
+        "embedding.projection:embeddings_project",
     )
     ties = {"generator_lm_head.weight": _WORDS}
 

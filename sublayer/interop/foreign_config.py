@@ -107,11 +107,6 @@ def networks(config: ResolvedModel) -> list[str]:
     return sorted({entry.variant for entry in entries(config) if entry.variant is not None})
 
 
-def is_gelu(network: str) -> bool:
-    """Return whether a network's activation is a GELU, exact or by tanh."""
-    return FFNS[network].activation == "gelu"
-
-
 def activated_by(activations: Collection[str]) -> Rule:
     """Build the rule of networks with one of the activations."""
 
@@ -332,7 +327,7 @@ class Networks(Link):
     def write(self, config: ResolvedModel) -> Any:
         """Return the name of the common network of all blocks."""
         (ffn,) = networks(config)
-        gelus = (config.gelu,) if is_gelu(ffn) else ("exact", "tanh")
+        gelus = (config.gelu,) if FFNS[ffn].activation == "gelu" else ("exact", "tanh")
         return next(name for name, (n, gelu) in self.values.items() if n == ffn and gelu in gelus)
 
     def rows(self) -> Table:
@@ -341,7 +336,8 @@ class Networks(Link):
         known = {name for name, _ in pairs}
 
         def has_gelu(config: ResolvedModel) -> bool:
-            gelus = [name for name in networks(config) if name in known and is_gelu(name)]
+            of_known = [name for name in networks(config) if name in known]
+            gelus = [name for name in of_known if FFNS[name].activation == "gelu"]
             return all((name, config.gelu) in pairs for name in gelus)
 
         def in_the_way(config: ResolvedModel) -> str:
