@@ -354,7 +354,7 @@ def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(saved,
     described = json.loads(path.read_text())
     described["model"] |= {"n_layers": 1000, "share": "none"}
     path.write_text(json.dumps(described))
-    monkeypatch.delattr("sublayer.model.model_folder.compose")
+    monkeypatch.delattr("sublayer.model.transformer.compose")
     with pytest.raises(
         CheckpointError, match=r"tensors, but its config needs at least 2,000: name"
     ):
