@@ -406,7 +406,9 @@ def test_an_altered_config_is_refused_in_a_line_or_read(tmp_path, drawn):
         assert [*place.iterdir()] == [folder]
     else:
         certificate = read_json(place / "new" / "ours" / "certificate.json")
-        assert certificate["largest_difference"]["float64"] < 1e-12
+        # A drawn config may scale its logits by hundreds.
+        allowed = 1e-12 * max(1.0, certificate["largest_logit"])
+        assert certificate["largest_difference"]["float64"] < allowed
 
 
 def test_weights_of_a_format_are_converted_with_a_note_or_refused_by_name(tmp_path):
