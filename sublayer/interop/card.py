@@ -56,7 +56,8 @@ def write_card(
 
     ``name`` stands for the folder: its own, or its name on the hub. ``source`` is the run,
     checkpoint or model folder of the model. The scores of its run are given where the model is the
-    run's final one. Raises CheckpointError where files of the run are damaged.
+    run's final one, and no mean of checkpoints (``is_average``). Raises CheckpointError where files
+    of the run are damaged.
     """
     config, tokenizer = text_model.model.config, text_model.tokenizer
     recipe = find_recipe(source)

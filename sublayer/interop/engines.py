@@ -86,7 +86,7 @@ class EngineEncoder(Encoder):
 
 
 def write_folder(text_model: TextModel, folder: Path, name: str, dtype: str = "float32") -> None:
-    """Write a folder of the engine ``name``, without a certificate, and an encoder's heads.
+    """Write a folder of the engine ``name``, and beside it an encoder's heads; no certificate.
 
     Raises ConfigError, naming every field that the engine cannot represent, and for a dtype that
     the machine cannot compute; DataError without the engine's library.
@@ -132,7 +132,10 @@ def export_engine(
 
 
 def open_engine(folder: Path, name: str, device: str | None = None) -> TextModel:
-    """Open an engine's folder, without weights but heads; raise CheckpointError for another's."""
+    """Open a folder of an engine: a model whose only weights are heads, and which asks the engine.
+
+    Raises CheckpointError for a folder of another engine, or a damaged one.
+    """
     path = folder / ENGINE_FILE
     described = read_json_object(path, CheckpointError)
     if (other := described.get("engine")) != name:
