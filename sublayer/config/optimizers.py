@@ -367,7 +367,7 @@ class MuonConfig(MomentsTable):
     adjust_lr: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
     """Factor of a map's learning rate: match_rms_adamw, 0.2 times the root of its longer side, for
     updates as long as AdamW's (Moonlight); original, the root of rows / columns, at least 1."""
-    muon_unit: Literal["map", "head"] = field("map", when=("attention",))
+    muon_unit: Literal["map", "head"] = field("map", when=("blocks", "attention"))
     """Matrices that are orthogonalised: each linear map; or, of an attention's maps, each head's
     part."""
     momentum: float = field(0.95, gt=0.0, lt=1.0)

@@ -428,10 +428,7 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
 def broken_use(key: str, recipe: Recipe) -> Use | None:
     """Return the first condition of a field that does not hold; None if all hold."""
     kind = getattr(getattr(recipe, key.partition(".")[0]), "kind", "")
-    broken = next((use for use in uses(key, kind) if not use.holds(recipe)), None)
-    if broken is CONDITIONS["attention"] and not _has_blocks(recipe):
-        return CONDITIONS["blocks"]
-    return broken
+    return next((use for use in uses(key, kind) if not use.holds(recipe)), None)
 
 
 def is_idle(key: str, recipe: Recipe) -> bool:
