@@ -352,7 +352,7 @@ class AttentionEstimate(SublayerEstimate):
         config, kind = self.config, self.config.qk_norm
         if kind == "none":
             return 0
-        is_cast = step.narrow < FLOAT32_BYTES and step.device != "cpu"
+        is_cast = step.narrow < FLOAT32_BYTES and (step.device != "cpu" or kind != "layer")
         number_bytes = FLOAT32_BYTES if is_cast else step.narrow
         n_copies = 1 if is_cast or step.device != "cpu" else 2
         n_keys *= step.sequences

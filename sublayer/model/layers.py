@@ -112,7 +112,8 @@ class LayerNorm(nn.Module):
 class RMSNorm(nn.Module):
     """Divide by the root of the mean square, and learn a gain if ``affine``.
 
-    Source: Zhang & Sennrich 2019, eq. 4; ``eps`` is added to the mean square.
+    Source: Zhang & Sennrich 2019, eq. 4; ``eps`` is added to the mean square, which is computed in
+    float32 for inputs of half precision.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
@@ -128,6 +129,9 @@ class RMSNorm(nn.Module):
         """Normalize the last axis."""
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
+        if x.dtype in (torch.bfloat16, torch.float16):
+            normed: Tensor = self(x.float())
+            return normed.to(x.dtype)
         if not torch.is_grad_enabled():
             # For few rows an autograd function costs as much as its computation; for one row even a
             # scalar operation does.
@@ -138,7 +142,7 @@ class RMSNorm(nn.Module):
             return _normalise(x, self.weight, self.eps)[0]
         if self.compiled is not None and self.weight is not None and x.dtype == torch.float32:
             return self.compiled(x, self.weight)
-        normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
+        normed = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
         return normed
 
 

@@ -70,6 +70,19 @@ def test_rms_norm_equals_the_native_one_with_its_gradients(affine):
     check_gradients(norm(x), native, [x, *norm.parameters()])
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_rms_norm_of_bfloat16_is_rounded_once(grad):
+    norm = RMSNorm(96, eps=1e-6, affine=True)
+    nn.init.normal_(norm.weight)
+    x = torch.randn(50, 96).bfloat16()
+    with torch.set_grad_enabled(grad):
+        expected = norm.double()(x.double()).bfloat16()
+        normed = norm.float()(x)
+    # Computed in float32 they may be rounded apart where they lie between two numbers.
+    assert normed.dtype == torch.bfloat16
+    assert (normed != expected).float().mean() < 1e-3
+
+
 def make_sublayer(step, output=None, **fields):
     """Build a feed-forward sub-layer of zeros, or one that gives the same output to any input."""
     config = ModelConfig(n_layers=1, d_model=2, n_heads=1, **fields)
