@@ -256,6 +256,11 @@ def named_cells() -> list[Cell]:
         for n_arms in (2, 8)
         for looks in ("until decided", "going on")
     ]
+    many = Cell(n_arms=30, n_seeds=5)
+    cells += [many, replace(many, spread=("other", 40)), replace(many, spread=("baseline", 4))]
+    several = Cell(n_arms=12, n_seeds=5, correlation=0.5)
+    cells += [several, replace(several, n_seeds=3), replace(several, n_tuning=1)]
+    cells += [replace(several, n_items=2000, n_documents=25, icc=0.05)]
     return cells
 
 

@@ -3,8 +3,9 @@
 Arms share seeds, and few seeds do not determine the covariance of arms.
 
 The run of arm ``a`` with seed ``s`` scores ``mean[a] + e[a, s]``; columns of ``e`` are independent
-and normal, with a covariance matrix over arms. Two arms need only the paired t test. For more,
-structures of that matrix are averaged (after Hoeting et al. 1999): a small or large effect of the
+and normal, with a covariance matrix over arms. Two arms need only the paired t test, and so has
+each contrast of more than eight: one arm of many that spreads far more would decide all intervals
+if their covariance were estimated jointly. For three to eight, structures of that matrix are averaged (after Hoeting et al. 1999): a small or large effect of the
 seed common to all arms, arms with a larger or smaller variance than the others, and a free matrix
 (inverse Wishart) around several centres. Given a structure, the variance of each contrast is a
 scaled inverse chi-squared, so that its test is Student's.
@@ -40,6 +41,8 @@ _SMALLEST = 1e-5
 """Posterior probability below which a structure is left out."""
 _FEW = 4.0
 """Degrees of freedom below which columns are few."""
+_MOST_ARMS = 8
+"""Most arms whose covariance is estimated jointly: the structures' weights were fitted for these."""
 _MANY = 30
 """Columns from which on each contrast has a separate variance."""
 _MOST_CAUTION = 4.0
@@ -97,6 +100,16 @@ class Spreads(ABC):
         self._baseline = baseline
         self._tables: dict[tuple[int, ...], Covariance] = {}
 
+    @property
+    @abstractmethod
+    def _n_columns(self) -> int:
+        """The number of seeds, or of units of the test."""
+
+    @property
+    def are_separate(self) -> bool:
+        """True if each contrast has a variance of its own, from few columns, as of many arms."""
+        return len(self._scores.arms) > _MOST_ARMS and self._n_columns < _MANY
+
     @abstractmethod
     def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
         """Return the values of some seeds, NaN for missing ones; None if too few."""
@@ -139,6 +152,10 @@ class SeedSpreads(Spreads):
         super().__init__(scores, baseline)
         self._floor = floor
 
+    @property
+    def _n_columns(self) -> int:
+        return len(self._scores.seeds)
+
     def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
         return self._scores.values[:, shared] if shared.sum() > 1 else None
 
@@ -168,8 +185,9 @@ class SeedSpreads(Spreads):
     def unshared_variance(self, arm: str, others: Sequence[str]) -> float:
         """Estimate the variance of an arm's runs, less the part of a seed that arms share.
 
-        Half the variance of its difference from each other arm, averaged; the arm's variance if it
-        has no two seeds in common with any. 0 with fewer than two runs.
+        Half the variance of its difference from each other arm, averaged, or the median if arms are
+        many, of which one may spread far more; the arm's variance if it has no two seeds in common
+        with any. 0 with fewer than two runs.
         """
         halves = []
         scores = self._scores.row(arm)
@@ -181,7 +199,7 @@ class SeedSpreads(Spreads):
             if len(difference) > 1:
                 halves.append(float(difference.var(ddof=1)) / 2.0)
         if halves:
-            return float(np.mean(halves))
+            return float(np.median(halves) if self.are_separate else np.mean(halves))
         values = self._scores.scores_of(arm)
         return float(values.var(ddof=1)) if len(values) > 1 else 0.0
 
@@ -211,7 +229,7 @@ class Covariance:
     def spread(self, contrast: Contrast) -> VariancePosterior:
         """Return the spread of a contrast's mean over columns; of two arms the paired t test's.
 
-        The same holds for more arms with many columns.
+        The same holds for many arms, and for many columns.
         """
         (row,) = weights_of([contrast], self.arms)
         values = row @ self._values
@@ -235,7 +253,8 @@ class Covariance:
 
     @property
     def _is_plain(self) -> bool:
-        return len(self.arms) == 2 or self._values.shape[1] >= _MANY
+        n_arms, n_columns = self._values.shape
+        return n_arms == 2 or n_arms > _MOST_ARMS or n_columns >= _MANY
 
     @cached_property
     def _posterior(self) -> tuple[Numbers, Numbers, Numbers, float]:
@@ -511,6 +530,11 @@ class ItemSpreads(Spreads):
         super().__init__(scores, baseline)
         if scores.shares is not None:
             self._factors, self._freedom = unequal_units(scores.shares)
+
+    @property
+    def _n_columns(self) -> int:
+        # Without items no spread is estimated.
+        return _MANY if self._scores.effects is None else self._scores.effects.shape[2]
 
     def spread(self, contrast: Contrast) -> ItemSpread | None:
         """Return the spread of a contrast; None if a run's items are unknown.

@@ -92,6 +92,7 @@ class ContrastFamily:
         names = [contrast.baseline for contrast in self.contrasts if contrast.baseline]
         usual_baseline = max(names, key=names.count) if names else ""
         items = ItemSpreads(scores, usual_baseline)
+        are_separate = items.are_separate
         if self._has_verdicts and self.over_items:
             for contrast in self.contrasts:
                 values = list(contrast.of_seeds(scores).values())
@@ -103,6 +104,7 @@ class ContrastFamily:
         elif self._has_verdicts:
             pairing = _pairing(scores)
             spreads = SeedSpreads(scores, usual_baseline, self.resolution)
+            are_separate = are_separate or spreads.are_separate
             self._by_ranks = is_two_valued(scores.values)
             choice = {
                 arm: tuned.of_seeds(scores.seeds).choice_variance(
@@ -126,7 +128,9 @@ class ContrastFamily:
             covariance += correlation_of(items.covariance(self._known)) * np.outer(sds, sds)
         if self._has_verdicts:
             self._largest = Largest(np.eye(1), max(1, self.n_comparisons))
-            if len(self._found) > 1:
+            if are_separate:
+                self._largest = Largest(None, self.n_comparisons)
+            elif len(self._found) > 1:
                 self._largest = Largest(correlation_of(covariance), self.n_comparisons)
             self._found = {
                 names: uncertainty.calibrated(self.level, self._largest)

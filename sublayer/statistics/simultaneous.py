@@ -211,12 +211,14 @@ class Largest:
 
     ``correlation`` is of ``C`` of them, ``[C, C]``; the others, up to ``n``, are uncorrelated
     (Dunnett 1955, for any correlation). One contrast is normal; for more, the distribution is that
-    of evenly spread draws, and Bonferroni's bound in the far tail.
+    of evenly spread draws, and Bonferroni's bound in the far tail. None: unknown, as where each
+    contrast has a variance of its own from few runs; Bonferroni's bound throughout.
     """
 
-    def __init__(self, correlation: Numbers, n: int) -> None:
+    def __init__(self, correlation: Numbers | None, n: int) -> None:
         self.n = n
-        if n > 1:
+        self._is_bound = correlation is None
+        if n > 1 and correlation is not None:
             whole = np.eye(n)
             n_judged = len(correlation)
             whole[:n_judged, :n_judged] = correlation
@@ -226,9 +228,10 @@ class Largest:
         """Return the probability that the largest is at least ``x``."""
         from scipy.special import ndtr
 
-        if self.n == 1:
-            single: Numbers = 2.0 * ndtr(-x)
-            return single
+        if self.n == 1 or self._is_bound:
+            # Not cut off at 1: it is averaged over variances.
+            sum_of_each: Numbers = 2.0 * self.n * ndtr(-x)
+            return sum_of_each
         bound = np.minimum(1.0, 2.0 * self.n * ndtr(-x))
         drawn = np.interp(x, self._grid, self._tails)
         edge = self._grid[-1]

@@ -88,6 +88,31 @@ def test_many_seeds_give_each_difference_of_several_arms_the_paired_t_test():
         assert each.p >= each.p_raw
 
 
+def test_each_of_many_arms_has_the_paired_t_test_whatever_another_does():
+    table = np.random.default_rng(31).normal(size=(10, 5))
+    table[5] += 9.0
+    table[9] *= 1000.0
+    arms = [str(arm) for arm in range(10)]
+    trials = Tuned((0.0, 0.5), 1)
+    values = {arm: seeded(*own) for arm, own in zip(arms, table, strict=True)}
+    found = judged(values)
+    for each, own in zip(found, table[1:], strict=True):
+        plain = ttest_rel(own, table[0])
+        bound = plain.confidence_interval(1.0 - 0.05 / 9)
+        assert each.p == pytest.approx(min(1.0, 9 * plain.pvalue), rel=1e-4)
+        assert (each.low, each.high) == pytest.approx((bound.low, bound.high), rel=1e-4)
+    assert found[4].verdict == "worse"
+    scores = RunScores.of(values)
+    contrasts = contrasting.against_baseline(arms, "0")
+    tuned = ContrastFamily(
+        scores, contrasts, is_lower_better=True, n_seeds=5, tuned={"0": trials, "1": trials}
+    ).judge()
+    assert tuned.differences[0].parts.tuning < 1.0
+    # Of eight arms, each informs the others.
+    eight = judged({arm: values[arm] for arm in arms[:8]})
+    assert eight[0].p != pytest.approx(7 * eight[0].p_raw, rel=1e-4)
+
+
 @pytest.mark.parametrize("pairs", ["baseline", "all"])
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (8, 8, 8, 8), (9, 4, 4, 4, 4), (5,) * 8])
 def test_families_with_a_pooled_variance_have_the_p_of_dunnett_and_of_tukey(pairs, sizes):
