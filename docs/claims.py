@@ -129,11 +129,13 @@ def _agreement(verdict: str, row: Mapping[str, Any]) -> str:
         return f"; no test of the claim: {row['no_test']}"
     expected = row["expected"]
     if verdict in _OPPOSITE:
+        if expected == "not better":
+            return ", not as claimed" if verdict == "better" else ", as claimed"
         if expected == "no difference":
             return ", not as claimed"
         return ", as claimed" if verdict == expected else ", the reverse"
     if verdict == "no difference that matters":
-        return ", as claimed" if expected == "no difference" else ", below the margin"
+        return ", below the margin" if expected in _OPPOSITE else ", as claimed"
     return ""
 
 

@@ -130,8 +130,8 @@ class RMSNorm(nn.Module):
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         if x.dtype in (torch.bfloat16, torch.float16):
-            normed: Tensor = self(x.float())
-            return normed.to(x.dtype)
+            half: Tensor = self(x.float()).to(x.dtype)
+            return half
         if not torch.is_grad_enabled():
             # For few rows an autograd function costs as much as its computation; for one row even a
             # scalar operation does.
@@ -142,7 +142,7 @@ class RMSNorm(nn.Module):
             return _normalise(x, self.weight, self.eps)[0]
         if self.compiled is not None and self.weight is not None and x.dtype == torch.float32:
             return self.compiled(x, self.weight)
-        normed = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
+        normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
         return normed
 
 

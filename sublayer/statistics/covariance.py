@@ -5,9 +5,10 @@ Arms share seeds, and few seeds do not determine the covariance of arms.
 The run of arm ``a`` with seed ``s`` scores ``mean[a] + e[a, s]``; columns of ``e`` are independent
 and normal, with a covariance matrix over arms. Two arms need only the paired t test, and so has
 each contrast of more than eight: one arm of many that spreads far more would decide all intervals
-if their covariance were estimated jointly. For three to eight, structures of that matrix are averaged (after Hoeting et al. 1999): a small or large effect of the
-seed common to all arms, arms with a larger or smaller variance than the others, and a free matrix
-(inverse Wishart) around several centres. Given a structure, the variance of each contrast is a
+if their covariance were estimated jointly. For three to eight, structures of that matrix are
+averaged (after Hoeting et al. 1999): a small or large effect of the seed common to all arms, arms
+with a larger or smaller variance than the others, and a free matrix (inverse Wishart) around
+several centres. Given a structure, the variance of each contrast is a
 scaled inverse chi-squared, so that its test is Student's.
 
 Each structure has two weights, of its errors and its share of the level. p is the sum over
@@ -42,7 +43,7 @@ _SMALLEST = 1e-5
 _FEW = 4.0
 """Degrees of freedom below which columns are few."""
 _MOST_ARMS = 8
-"""Most arms whose covariance is estimated jointly: the structures' weights were fitted for these."""
+"""Most arms whose covariance is estimated jointly: the weights below were fitted for these."""
 _MANY = 30
 """Columns from which on each contrast has a separate variance."""
 _MOST_CAUTION = 4.0
