@@ -8,8 +8,8 @@ each contrast of more than eight: one arm of many that spreads far more would de
 if their covariance were estimated jointly. For three to eight, structures of that matrix are
 averaged (after Hoeting et al. 1999): a small or large effect of the seed common to all arms, arms
 with a larger or smaller variance than the others, and a free matrix (inverse Wishart) around
-several centres. Given a structure, the variance of each contrast is a
-scaled inverse chi-squared, so that its test is Student's.
+several centres. Given a structure, the variance of each contrast is a scaled inverse chi-squared,
+so that its test is Student's.
 
 Each structure has two weights, of its errors and its share of the level. p is the sum over
 structures of likelihood times the first weight times the structure's p, divided by the sum of
@@ -254,8 +254,8 @@ class Covariance:
 
     @property
     def _is_plain(self) -> bool:
-        n_arms, n_columns = self._values.shape
-        return n_arms == 2 or n_arms > _MOST_ARMS or n_columns >= _MANY
+        n_arms = len(self.arms)
+        return n_arms == 2 or n_arms > _MOST_ARMS or self._values.shape[1] >= _MANY
 
     @cached_property
     def _posterior(self) -> tuple[Numbers, Numbers, Numbers, float]:
