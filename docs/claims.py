@@ -424,14 +424,15 @@ class _Record:
         return f"best of {counts[-1]} rates, {runs[-1]} run{'s' * (runs[-1] > 1)} each"
 
     def budget(self, asked: Mapping[str, Any]) -> str:
-        """Steps and tokens of a run of the baseline, and the share of the paper's tokens."""
+        """Steps and tokens of a run of the baseline, and the share of the paper's, if known."""
         (arm,) = (
             each for each in self._results["arms"] if each["name"] == self._results["baseline"]
         )
         steps, tokens = asked.get("steps", arm["steps"]), asked.get("tokens", arm["tokens"])
-        share = tokens / asked["paper_tokens"]
         read = f"{steps:,} steps, {tokens / 1e6:.1f} million tokens"
-        return f"{read}, {100 * share:.1g} % of the paper's"
+        if "paper_tokens" not in asked:
+            return read
+        return f"{read}, {100 * tokens / asked['paper_tokens']:.1g} % of the paper's"
 
     def margin(self, asked: Mapping[str, Any]) -> str:
         """The margin in its unit, and its reason."""
