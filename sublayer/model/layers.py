@@ -130,7 +130,7 @@ class RMSNorm(nn.Module):
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         if x.dtype in (torch.bfloat16, torch.float16):
-            half: Tensor = self(x.float()).to(x.dtype)
+            half: Tensor = self.forward(x.float()).to(x.dtype)
             return half
         if not torch.is_grad_enabled():
             # For few rows an autograd function costs as much as its computation; for one row even a
