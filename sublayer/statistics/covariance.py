@@ -96,20 +96,12 @@ class Spreads(ABC):
     _freedom: float | None = None
     """Arguments of ``Covariance`` besides the values."""
 
-    def __init__(self, scores: RunScores, baseline: str) -> None:
+    def __init__(self, scores: RunScores, baseline: str, n_columns: int) -> None:
         self._scores = scores
         self._baseline = baseline
+        self.are_separate = len(scores.arms) > _MOST_ARMS and n_columns < _MANY
+        """True if each contrast of many arms has its own variance, of few seeds or units."""
         self._tables: dict[tuple[int, ...], Covariance] = {}
-
-    @property
-    @abstractmethod
-    def _n_columns(self) -> int:
-        """The number of seeds, or of units of the test."""
-
-    @property
-    def are_separate(self) -> bool:
-        """True if each contrast has a variance of its own, from few columns, as of many arms."""
-        return len(self._scores.arms) > _MOST_ARMS and self._n_columns < _MANY
 
     @abstractmethod
     def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
@@ -150,12 +142,8 @@ class SeedSpreads(Spreads):
     """
 
     def __init__(self, scores: RunScores, baseline: str, floor: float = 0.0) -> None:
-        super().__init__(scores, baseline)
+        super().__init__(scores, baseline, len(scores.seeds))
         self._floor = floor
-
-    @property
-    def _n_columns(self) -> int:
-        return len(self._scores.seeds)
 
     def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
         return self._scores.values[:, shared] if shared.sum() > 1 else None
@@ -528,14 +516,11 @@ class ItemSpreads(Spreads):
     _factors: Effects | float = 1.0
 
     def __init__(self, scores: RunScores, baseline: str) -> None:
-        super().__init__(scores, baseline)
+        # Without items no spread is estimated.
+        n_units = _MANY if scores.effects is None else scores.effects.shape[2]
+        super().__init__(scores, baseline, n_units)
         if scores.shares is not None:
             self._factors, self._freedom = unequal_units(scores.shares)
-
-    @property
-    def _n_columns(self) -> int:
-        # Without items no spread is estimated.
-        return _MANY if self._scores.effects is None else self._scores.effects.shape[2]
 
     def spread(self, contrast: Contrast) -> ItemSpread | None:
         """Return the spread of a contrast; None if a run's items are unknown.

@@ -252,9 +252,10 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
         values = generator.standard_normal((len(arms), n))
         failed = np.zeros(values.shape, dtype=np.bool_)
         spreads = SeedSpreads(RunScores(arms, tuple(range(n)), values, failed), arms[0])
-        largest = Largest(None, len(contrasts))
+        correlation = None
         if not spreads.are_separate:
-            largest = Largest(correlation_of(spreads.covariance(contrasts)), len(contrasts))
+            correlation = correlation_of(spreads.covariance(contrasts))
+        largest = Largest(correlation, len(contrasts))
         spread = spreads.spread(contrasts[0])
         assert spread is not None, "scores are complete"
         uncertainty = Uncertainty(spread, items).calibrated(level, largest)
