@@ -22,6 +22,7 @@ from sublayer.statistics.contrasts import (
     Parts,
     Verdict,
 )
+from sublayer.statistics.covariance import are_separate
 from sublayer.study.budget import Currency
 from sublayer.study.comparisons import (
     DOUBLE,
@@ -524,7 +525,11 @@ def basis_lines(results: Results) -> Iterator[str]:
         n = results.n_comparisons
         over = "one comparison"
         if n > 1:
-            over = f"all {n} comparisons together (simultaneous intervals)"
+            how = "simultaneous intervals"
+            n_seeds = max(difference.n_seeds for difference in results.differences)
+            if are_separate(len(results.arms), n_seeds):
+                how += ", by Bonferroni; each comparison of so many arms has its own variance"
+            over = f"all {n} comparisons together ({how})"
         looks = ", over all looks" if results.is_sequential else ""
         yield f"Level: {100 * level:.3g}% for {over}{looks}."
     sizes = {

@@ -89,6 +89,11 @@ def known_spread(mean: float, variance: float, freedom: float, n: int) -> Varian
     return VariancePosterior(mean, n, np.ones(1), np.array([variance]), np.array([freedom]))
 
 
+def are_separate(n_arms: int, n_columns: int) -> bool:
+    """Return whether each contrast of many arms has its own variance, of few seeds or units."""
+    return n_arms > _MOST_ARMS and n_columns < _MANY
+
+
 class Spreads(ABC):
     """Covariances of arms, by the seeds that contrasts share, most of them with ``baseline``."""
 
@@ -99,8 +104,7 @@ class Spreads(ABC):
     def __init__(self, scores: RunScores, baseline: str, n_columns: int) -> None:
         self._scores = scores
         self._baseline = baseline
-        self.are_separate = len(scores.arms) > _MOST_ARMS and n_columns < _MANY
-        """True if each contrast of many arms has its own variance, of few seeds or units."""
+        self.are_separate = are_separate(len(scores.arms), n_columns)
         self._tables: dict[tuple[int, ...], Covariance] = {}
 
     @abstractmethod
