@@ -225,7 +225,7 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
         near = nearest(source, (*shipped_recipes(), *studies))
         if near not in studies or Path(source).exists():
             raise
-        raise ConfigError(f"{error}, or the study {near}?") from None
+        raise ConfigError(f"{str(error).removesuffix('?')}, or the study {near}?") from None
 
 
 def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
