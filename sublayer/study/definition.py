@@ -225,7 +225,9 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
         near = nearest(source, (*shipped_recipes(), *studies))
         if near not in studies or Path(source).exists():
             raise
-        raise ConfigError(f"{str(error).removesuffix('?')}, or the study {near}?") from None
+        head, is_asking, _ = str(error).rpartition("?")
+        asked = f"{head}, or" if is_asking else f"{error}; did you mean"
+        raise ConfigError(f"{asked} the study {near}?") from None
 
 
 def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
